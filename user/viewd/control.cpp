@@ -31,7 +31,8 @@ using json = nlohmann::ordered_json;
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto patience = std::chrono::seconds(10); // that a client may take
+// That root, and others, may take for a request and for its answer.
+constexpr std::chrono::milliseconds long_patience(10'000), short_patience(1'000);
 
 // A request but for its ranges, which are not kept as JSON: that takes ten times as much memory.
 struct Request {
@@ -208,8 +209,11 @@ void ControlSocket::serve(Service &service, int stop)
 		if (both[0].revents)
 			return;
 		const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0)
+		if (fd < 0) {
+			// Without descriptors poll() would return at once again.
+			::usleep(100'000);
 			continue;
+		}
 		try {
 			serve_one(service, fd, stop);
 		} catch (const std::exception &error) {
@@ -228,6 +232,8 @@ void ControlSocket::serve_one(Service &service, int fd, int stop)
 		return;
 	const bool may_change = peer.uid == 0 || peer.uid == ::geteuid();
 	const size_t most = may_change ? view::max_change : view::max_request;
+	// Requests are answered one after the other, so those of others must not hold up root's for long.
+	const auto patience = may_change ? long_patience : short_patience;
 	const Clock::time_point until = Clock::now() + patience;
 	std::string request;
 	bool is_too_large = false;

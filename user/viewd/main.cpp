@@ -87,7 +87,7 @@ int main(int argc, char **argv)
 		for (const std::string &port : ports)
 			parsed.push_back(viewd::NvmetPort::parse(port));
 		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
-		viewd::UblkDevices devices(threads, parsed.empty() ? nullptr : &nvmet, prefix);
+		viewd::UblkDevices devices(threads, nvmet, !parsed.empty(), prefix);
 		viewd::Service service({folder, conf_dir, memory << 20, decompress_memory << 20, threads}, devices);
 		complain_of_definitions(service);
 		viewd::notify("READY=1");

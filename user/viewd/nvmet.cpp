@@ -67,8 +67,8 @@ std::vector<std::string> names_in(const fs::path &path)
 {
 	std::vector<std::string> names;
 	std::error_code error;
-	for (const fs::directory_entry &entry : fs::directory_iterator(path, error))
-		names.push_back(entry.path().filename());
+	for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator(); at.increment(error))
+		names.push_back(at->path().filename());
 	return names;
 }
 
@@ -124,11 +124,12 @@ void Nvmet::make_port(const NvmetPort &port)
 void Nvmet::add(const std::string &nqn, const std::string &device, const std::vector<std::string> &hosts)
 {
 	const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
+	// What a service before has left. The kernel disconnects a host that it no longer allows, or of a port that is given up, only with
+	// the subsystem.
+	if (may_more(nqn, hosts))
+		remove(nqn);
 	make_folder(subsystem);
 	set(subsystem / "attr_allow_any_host", "0");
-	for (const std::string &host : names_in(subsystem / "allowed_hosts"))
-		if (std::ranges::find(hosts, host) == hosts.end())
-			fs::remove(subsystem / "allowed_hosts" / host);
 	for (const std::string &host : hosts) {
 		make_folder(root_ / "hosts" / host);
 		make_link(root_ / "hosts" / host, subsystem / "allowed_hosts" / host);
@@ -145,22 +146,44 @@ void Nvmet::add(const std::string &nqn, const std::string &device, const std::ve
 		make_link(subsystem, root_ / "ports" / number / "subsystems" / nqn);
 }
 
+// Whether a subsystem that is there lets another host connect, or by another port.
+bool Nvmet::may_more(const std::string &nqn, const std::vector<std::string> &hosts) const
+{
+	const auto has = [](const std::vector<std::string> &all, const std::string &one) {
+		return std::ranges::find(all, one) != all.end();
+	};
+	for (const std::string &host : names_in(root_ / "subsystems" / nqn / "allowed_hosts"))
+		if (!has(hosts, host))
+			return true;
+	std::error_code ignored;
+	for (const std::string &number : names_in(root_ / "ports"))
+		if (!has(port_numbers_, number) &&
+		    fs::is_symlink(root_ / "ports" / number / "subsystems" / nqn, ignored))
+			return true;
+	return false;
+}
+
 void Nvmet::remove(const std::string &nqn) noexcept
 {
-	const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
-	std::error_code ignored;
-	if (!fs::is_directory(subsystem, ignored))
-		return;
-	for (const std::string &number : names_in(root_ / "ports"))
-		fs::remove(root_ / "ports" / number / "subsystems" / nqn, ignored);
 	try {
-		set(space / "enable", "0");
+		const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
+		std::error_code ignored;
+		if (!fs::is_directory(subsystem, ignored))
+			return;
+		for (const std::string &number : names_in(root_ / "ports"))
+			fs::remove(root_ / "ports" / number / "subsystems" / nqn, ignored);
+		try {
+			set(space / "enable", "0");
+		} catch (const std::exception &) {
+			// It is not enabled.
+		}
+		fs::remove(space, ignored);
+		for (const std::string &host : names_in(subsystem / "allowed_hosts"))
+			fs::remove(subsystem / "allowed_hosts" / host, ignored);
+		fs::remove(subsystem, ignored);
 	} catch (const std::exception &) {
+		// Without memory for the names the export stays, without its device.
 	}
-	fs::remove(space, ignored);
-	for (const std::string &host : names_in(subsystem / "allowed_hosts"))
-		fs::remove(subsystem / "allowed_hosts" / host, ignored);
-	fs::remove(subsystem, ignored);
 }
 
 } // namespace viewd

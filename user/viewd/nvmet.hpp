@@ -31,6 +31,7 @@ public:
 
 private:
 	void make_port(const NvmetPort &port);
+	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;
 	std::vector<std::string> port_numbers_;

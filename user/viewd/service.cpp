@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <random>
 #include <sstream>
@@ -29,17 +30,26 @@ constexpr uint64_t scanned_at_once = 8 << 20; // bytes, between looks whether to
 constexpr auto saved_every = std::chrono::seconds(2);
 constexpr int saves_share = 20;
 
-// A turn to work on a view's files, until its end.
+// A turn to work on a view's files, until its end; none if the view is stopped before it comes.
 class Turn
 {
 public:
-	explicit Turn(std::counting_semaphore<> &turns) : turns_(turns) { turns_.acquire(); }
-	~Turn() { turns_.release(); }
+	Turn(std::counting_semaphore<> &turns, const std::atomic<bool> &stop) : turns_(turns)
+	{
+		while (!stop && !(is_taken_ = turns_.try_acquire_for(std::chrono::milliseconds(100)))) {}
+	}
+	~Turn()
+	{
+		if (is_taken_)
+			turns_.release();
+	}
 	Turn(const Turn &) = delete;
 	Turn &operator=(const Turn &) = delete;
+	explicit operator bool() const { return is_taken_; }
 
 private:
 	std::counting_semaphore<> &turns_;
+	bool is_taken_ = false;
 };
 
 constexpr const char *index_prefix = ".index-";
@@ -215,8 +225,10 @@ Service::~Service()
 {
 	try {
 		std::vector<std::string> names;
-		for (const auto &[name, view] : views_)
+		for (const auto &[name, view] : views_) {
+			view->stop = true;
 			names.push_back(name);
+		}
 		for_each_at_once(names, [this](const std::string &name) { finish(name, std::move(views_.at(name))); });
 	} catch (const std::exception &) {
 		// The next service finds what is left.
@@ -255,7 +267,7 @@ void Service::discard_left()
 			names.emplace_back(name, bad_definitions_.contains(name));
 	}
 	for (const auto &[name, is_defined] : names) {
-		remove_left(name);
+		try_remove_left(name);
 		if (!is_defined)
 			forget(name);
 	}
@@ -276,8 +288,18 @@ void Service::publish(const ViewConf &conf)
 	const std::string text = view::conf_text(conf);
 	if (text.size() > view::max_conf)
 		throw Refused(fmt::format("{}: its definition has more than {} KiB", conf.name, view::max_conf >> 10));
-	folder_.write(conf.name, ".conf", text);
-	start(conf, "");
+	try {
+		folder_.write(conf.name, ".conf", text);
+		start(conf, "");
+	} catch (...) {
+		// What is refused is not published by the next service either.
+		try {
+			folder_.remove(conf.name, ".conf");
+		} catch (const Refused &) {
+			// The first error says enough.
+		}
+		throw;
+	}
 }
 
 // With the mutex held.
@@ -286,10 +308,10 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 	Published &view = *(views_[conf.name] = std::make_unique<Published>(conf, origin));
 	try {
 		view.thread = std::thread([this, &view] { run(view); });
-	} catch (const std::system_error &error) {
+	} catch (const std::exception &error) {
 		const std::lock_guard view_lock(view.mutex);
 		view.state = State::failed;
-		view.error = fmt::format("no thread for it: {}", error.code().message());
+		view.error = fmt::format("no thread for it: {}", error.what());
 	}
 }
 
@@ -316,16 +338,15 @@ void Service::finish(const std::string &name, std::unique_ptr<Published> view)
 	if (view->thread.joinable())
 		view->thread.join();
 	view.reset();
-	remove_left(name);
+	try_remove_left(name);
 }
 
 // Removes what the folder keeps of a view that is there no more.
 void Service::forget(const std::string &name)
 {
 	try {
-		folder_.remove(name, ".scan");
-		for (size_t i = 0; folder_.remove(name, index_kind(i)); i++) {}
-	} catch (const Refused &) {
+		folder_.remove_all(name, {".scan", index_prefix});
+	} catch (const std::exception &) {
 		// The next service finds what is left.
 	}
 }
@@ -382,8 +403,23 @@ void Service::reload()
 				ending.push_back(name);
 		}
 		bad_definitions_ = std::move(found.bad);
+		for (const std::string &name : ending)
+			views_.at(name)->stop = true;
 	}
-	for_each_at_once(ending, [this](const std::string &name) { end(name); });
+	for_each_at_once(ending, [&](const std::string &name) {
+		try {
+			end(name);
+		} catch (const Refused &error) {
+			const std::lock_guard lock(mutex_);
+			bad_definitions_[name] = error.what();
+			found.good.erase(name);
+			const std::lock_guard view_lock(views_.at(name)->mutex);
+			if (views_.at(name)->state == State::scanning) {
+				views_.at(name)->state = State::failed;
+				views_.at(name)->error = error.what();
+			}
+		}
+	});
 	const std::lock_guard lock(mutex_);
 	for (const auto &[name, conf] : found.good)
 		start(conf, definition_of(name));
@@ -476,7 +512,7 @@ void Service::run(Published &view)
 	try {
 		scan(view);
 	} catch (const std::exception &error) {
-		remove_left(view.conf.name);
+		try_remove_left(view.conf.name);
 		const std::lock_guard lock(view.mutex);
 		view.state = State::failed;
 		try {
@@ -489,17 +525,22 @@ void Service::run(Published &view)
 
 // Removes the device that a service before has left for this view, if there is one, and which this one has not taken over: its
 // requests would wait for ever. Returns whether there was one.
-bool Service::remove_left(const std::string &name) noexcept
+bool Service::remove_left(const std::string &name)
 {
-	bool was_left = false;
-	try {
-		const DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
-		was_left = record.cookie && devices_.remove_left(name, record.cookie);
-		folder_.remove(name, ".device");
-	} catch (const std::exception &) {
-		// The next service finds what is left.
-	}
+	const DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
+	const bool was_left = record.cookie && devices_.remove_left(name, record.cookie);
+	folder_.remove(name, ".device");
 	return was_left;
+}
+
+void Service::try_remove_left(const std::string &name) noexcept
+{
+	try {
+		remove_left(name);
+	} catch (const std::exception &error) {
+		// Its record stays: the next service tries again.
+		std::fprintf(stderr, "peerdma-viewd: %s: %s\n", name.c_str(), error.what());
+	}
 }
 
 // On the view's thread. Returns false if it was stopped.
@@ -562,12 +603,12 @@ void Service::scan(Published &view)
 	};
 	SaveTimer timer;
 	for (bool done = false; !done;) {
-		const Turn turn(turns_);
+		if (const Turn turn(turns_, view.stop); turn)
+			done = scan.advance(scanned_at_once);
 		if (view.stop) {
 			save();
 			return;
 		}
-		done = scan.advance(scanned_at_once);
 		{
 			const std::lock_guard lock(view.mutex);
 			view.steps_done = scan.steps_done();
@@ -584,7 +625,9 @@ void Service::scan(Published &view)
 		view.files.emplace(std::move(files));
 		view.served = std::make_unique<ServedView>(cache_, *view.files, header, identities, view.conf.prefetch);
 	}
-	const Turn turn(turns_);
+	const Turn turn(turns_, view.stop);
+	if (!turn)
+		return;
 	DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
 	if (record.cookie && record.header != header_sum) {
 		discard_stale(view);

@@ -55,8 +55,8 @@ public:
 	// Throws std::runtime_error.
 	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, uint64_t cookie) = 0;
 	// Removes the device of this view that a service before has left, if there is one: what waits for it fails. Returns whether
-	// there was one.
-	virtual bool remove_left(const std::string &name, uint64_t cookie) noexcept = 0;
+	// there was one. Throws std::runtime_error.
+	virtual bool remove_left(const std::string &name, uint64_t cookie) = 0;
 };
 
 class Service
@@ -121,7 +121,8 @@ private:
 	void scan(Published &view);
 	void finish(const std::string &name, std::unique_ptr<Published> view);
 	void forget(const std::string &name);
-	bool remove_left(const std::string &name) noexcept;
+	bool remove_left(const std::string &name);
+	void try_remove_left(const std::string &name) noexcept;
 	void discard_stale(Published &view);
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
 	void save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const;

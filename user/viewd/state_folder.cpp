@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "viewd/state_folder.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +20,8 @@ namespace
 {
 
 namespace fs = std::filesystem;
+
+constexpr const char *fresh_kind = ".new"; // of a file that is being written
 
 [[noreturn]] void refuse(const fs::path &path, int error)
 {
@@ -54,19 +56,15 @@ int sync_path(const fs::path &path, int flags, const std::string *text)
 
 } // namespace
 
-std::string read_text(const fs::path &path)
-{
-	std::ostringstream text;
-	text << std::ifstream(path, std::ios::binary).rdbuf();
-	return text.str();
-}
-
 StateFolder::StateFolder(fs::path path) : path_(std::move(path))
 {
 	std::error_code error;
 	fs::create_directories(path_, error);
 	if (error)
 		throw std::runtime_error(fmt::format("{}: {}", path_.string(), error.message()));
+	for (const fs::path &left : files())
+		if (left.extension() == fresh_kind)
+			fs::remove(left, error);
 }
 
 std::vector<fs::path> StateFolder::files() const
@@ -77,18 +75,43 @@ std::vector<fs::path> StateFolder::files() const
 
 std::string StateFolder::read(const std::string &name, const std::string &kind) const
 {
-	return read_text(file(name, kind));
+	const fs::path path = file(name, kind);
+	const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		if (errno == ENOENT)
+			return "";
+		refuse(path, errno);
+	}
+	std::string text;
+	std::array<char, 65536> some;
+	ssize_t n;
+	int error = 0;
+	while ((n = ::read(fd, some.data(), some.size())) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			error = errno;
+			break;
+		}
+		text.append(some.data(), static_cast<size_t>(n));
+	}
+	::close(fd);
+	if (error)
+		refuse(path, error);
+	return text;
 }
 
 void StateFolder::write(const std::string &name, const std::string &kind, const std::string &text) const
 {
-	const fs::path path = file(name, kind), fresh = path.string() + ".new";
+	const fs::path path = file(name, kind), fresh = path.string() + fresh_kind;
 	int error = sync_path(fresh, O_WRONLY | O_CREAT | O_TRUNC, &text);
 	if (!error && ::rename(fresh.c_str(), path.c_str()) < 0)
 		error = errno;
-	if (!error)
-		error = sync();
-	if (error)
+	if (error) {
+		::unlink(fresh.c_str());
+		refuse(path, error);
+	}
+	if ((error = sync()))
 		refuse(path, error);
 }
 
@@ -103,6 +126,24 @@ bool StateFolder::remove(const std::string &name, const std::string &kind) const
 	if (const int error = sync())
 		refuse(path, error);
 	return true;
+}
+
+void StateFolder::remove_all(const std::string &name, const std::vector<std::string> &kinds) const
+{
+	bool is_changed = false;
+	for (const fs::path &path : files()) {
+		const std::string kind = path.extension();
+		const bool is_one = path.stem() == name && std::ranges::any_of(kinds, [&](const std::string &begin) {
+					    return kind.starts_with(begin);
+				    });
+		if (!is_one)
+			continue;
+		if (::unlink(path.c_str()) < 0 && errno != ENOENT)
+			refuse(path, errno);
+		is_changed = true;
+	}
+	if (const int error = is_changed ? sync() : 0)
+		refuse(path_, error);
 }
 
 int StateFolder::sync() const { return sync_path(path_, O_RDONLY | O_DIRECTORY, nullptr); }

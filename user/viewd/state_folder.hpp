@@ -20,7 +20,7 @@ struct Refused : std::runtime_error {
 class StateFolder
 {
 public:
-	// Creates the folder if there is none. Throws std::runtime_error.
+	// Creates the folder if there is none, and removes what a write that was interrupted has left. Throws std::runtime_error.
 	explicit StateFolder(std::filesystem::path path);
 
 	std::filesystem::path file(const std::string &name, const std::string &kind) const
@@ -29,17 +29,18 @@ public:
 	}
 	std::vector<std::filesystem::path> files() const; // throws std::filesystem::filesystem_error
 
-	std::string read(const std::string &name, const std::string &kind) const; // "" if there is none
+	// "" if there is none. Throws Refused.
+	std::string read(const std::string &name, const std::string &kind) const;
 	void write(const std::string &name, const std::string &kind, const std::string &text) const; // throws Refused
 	// Returns whether there was one. Throws Refused.
 	bool remove(const std::string &name, const std::string &kind) const;
+	// Removes the files of a view whose kind begins with one of these.
+	void remove_all(const std::string &name, const std::vector<std::string> &kinds) const; // throws Refused
 
 private:
 	int sync() const; // returns 0 or an errno
 
 	const std::filesystem::path path_;
 };
-
-std::string read_text(const std::filesystem::path &path); // "" if there is none
 
 } // namespace viewd

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -277,7 +276,8 @@ void Loop::run()
 }
 
 Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler handler)
-	: geometry_(geometry), loops_(std::move(loops)), handler_(std::move(handler))
+	: control_(std::make_unique<Control>()), geometry_(geometry), loops_(std::move(loops)),
+	  handler_(std::move(handler))
 {
 	ublksrv_ctrl_dev_info info = {};
 	info.nr_hw_queues = static_cast<uint16_t>(geometry_.queues);
@@ -286,7 +286,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	info.dev_id = UINT32_MAX;
 	info.flags = wanted_flags;
 	info.ublksrv_flags = geometry_.cookie;
-	Control control;
+	Control &control = *control_;
 	if (const int rc = control.send(UBLK_CMD_ADD_DEV, -1, &info, sizeof(info)); rc < 0) {
 		std::string limit;
 		std::getline(std::ifstream("/sys/module/ublk_drv/parameters/ublks_max"), limit);
@@ -295,7 +295,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	id_ = static_cast<int>(info.dev_id);
 	geometry_.queues = info.nr_hw_queues;
 	geometry_.depth = info.queue_depth;
-	start(control, [&] {
+	start(true, [&] {
 		if ((info.flags & wanted_flags) != wanted_flags)
 			throw Error("the kernel's ublk driver is too old: Linux 6.5 or newer is needed", EOPNOTSUPP);
 		ublk_params params = {};
@@ -316,9 +316,10 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 }
 
 Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Handler handler)
-	: geometry_(geometry), loops_(std::move(loops)), handler_(std::move(handler)), id_(id)
+	: control_(std::make_unique<Control>()), geometry_(geometry), loops_(std::move(loops)),
+	  handler_(std::move(handler)), id_(id)
 {
-	Control control;
+	Control &control = *control_;
 	// The process that had it may still be ending.
 	int rc = -EBUSY;
 	for (int tries = 0; rc == -EBUSY && tries < 300; tries++) {
@@ -333,7 +334,7 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	control.must("GET_DEV_INFO", UBLK_CMD_GET_DEV_INFO, id_, &info, sizeof(info));
 	geometry_.queues = info.nr_hw_queues;
 	geometry_.depth = info.queue_depth;
-	start(control, [&] {
+	start(false, [&] {
 		open_queues(id_);
 		fetch_all();
 		control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,
@@ -341,30 +342,25 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	});
 }
 
-// Removes the device if it cannot be started.
-template <class Start> void Device::start(Control &control, Start &&start_device)
+// A new device that cannot be started is removed. Another one keeps its number, for who asked for it to remove it.
+template <class Start> void Device::start(bool is_new, Start &&start_device)
 {
 	try {
 		start_device();
 	} catch (...) {
-		control.send(UBLK_CMD_STOP_DEV, id_);
+		control_->send(UBLK_CMD_STOP_DEV, id_);
 		close_queues();
-		delete_device(control, id_);
+		if (is_new)
+			delete_device(*control_, id_);
 		throw;
 	}
 }
 
 Device::~Device()
 {
-	// Fails only without memory.
-	try {
-		Control control;
-		control.send(UBLK_CMD_STOP_DEV, id_);
-		close_queues();
-		delete_device(control, id_);
-	} catch (const Error &) {
-		close_queues();
-	}
+	control_->send(UBLK_CMD_STOP_DEV, id_);
+	close_queues();
+	delete_device(*control_, id_);
 }
 
 void Device::open_queues(int id)
@@ -394,13 +390,19 @@ void Device::open_queues(int id)
 
 void Device::fetch_all()
 {
-	*running_ = queues_.size();
-	for (const std::unique_ptr<Queue> &queue : queues_)
-		queue->loop->post([this, queue = queue.get()] {
-			queue->live = queue->slots.size();
-			for (Slot &slot : queue->slots)
-				send(slot, UBLK_IO_FETCH_REQ, 0);
-		});
+	for (const std::unique_ptr<Queue> &queue : queues_) {
+		++*running_;
+		try {
+			queue->loop->post([this, queue = queue.get()] {
+				queue->live = queue->slots.size();
+				for (Slot &slot : queue->slots)
+					send(slot, UBLK_IO_FETCH_REQ, 0);
+			});
+		} catch (...) {
+			--*running_;
+			throw;
+		}
+	}
 }
 
 // On the queue's loop's thread.
@@ -475,7 +477,9 @@ std::map<uint64_t, int> devices()
 		if (!control)
 			control = std::make_unique<Control>();
 		ublksrv_ctrl_dev_info info = {};
-		if (control->send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) >= 0 && info.ublksrv_flags)
+		if (control->send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) < 0 || !info.ublksrv_flags)
+			continue;
+		if (info.state != UBLK_S_DEV_DEAD || !found.contains(info.ublksrv_flags))
 			found[info.ublksrv_flags] = id;
 	}
 	return found;
@@ -486,17 +490,18 @@ Left left_of(int id)
 	Control control;
 	for (int tries = 0; tries < 300; tries++) {
 		ublksrv_ctrl_dev_info info = {};
-		if (control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) < 0)
+		const int rc = control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info));
+		if (rc == -ENODEV)
 			return Left::nothing;
+		if (rc < 0)
+			fail(fmt::format("ublk device {}: GET_DEV_INFO", id), -rc);
 		if (info.state == UBLK_S_DEV_QUIESCED)
 			return Left::held;
 		if (info.state == UBLK_S_DEV_DEAD)
 			return Left::unstarted;
-		if (::kill(info.ublksrv_pid, 0) == 0 || errno != ESRCH)
-			return Left::nothing;
 		::usleep(100'000);
 	}
-	return Left::nothing;
+	throw Error(fmt::format("ublk device {}: another process serves it", id), EBUSY);
 }
 
 void stop(int id)

@@ -126,7 +126,7 @@ public:
 
 	// Makes /dev/ublkbN and serves it. Throws Error.
 	Device(const Geometry &geometry, std::vector<Loop *> loops, Handler handler);
-	// Takes over device `id`, which a process that has died has left. Throws Error.
+	// Takes over device `id`, which a process that has died has left. Throws Error; the device is stopped then, and still there.
 	Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Handler handler);
 	// Fails the requests that were not answered, and removes the device.
 	~Device();
@@ -145,9 +145,10 @@ private:
 	void arrived(Slot &slot, int result);
 	void answer(uint16_t queue, uint16_t tag, int result);
 	void close_queues();
-	template <class Start> void start(Control &control, Start &&start_device);
+	template <class Start> void start(bool is_new, Start &&start_device);
 
-	Geometry geometry_; // immutable once the device is there
+	const std::unique_ptr<Control> control_; // kept, so that the end needs no descriptor and no memory
+	Geometry geometry_;                      // immutable once the device is there
 	const std::vector<Loop *> loops_;
 	const Handler handler_;
 	std::vector<std::unique_ptr<Queue>> queues_;
@@ -156,16 +157,17 @@ private:
 	std::shared_ptr<std::atomic<size_t>> running_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
-// The devices of this machine by their cookies, without those that have none. Throws Error.
+// The devices of this machine by their cookies, without those that have none. Of two with the same cookie, one of which is being
+// removed, it is the other. Throws Error.
 std::map<uint64_t, int> devices();
 
 // What a process that has ended has left of a device.
 enum class Left {
-	nothing,   // there is no such device, or a process serves it
+	nothing,   // there is no such device
 	unstarted, // nobody can have read it: it was being made or removed
 	held,      // its requests are held back
 };
-// Waits until the kernel has noticed that the process has ended, at most half a minute. Throws Error.
+// Waits until the kernel has noticed that the process has ended. Throws Error, also if it has not within half a minute.
 Left left_of(int id);
 // Fails the requests of a device that no process serves. Throws Error.
 void stop(int id);

@@ -30,6 +30,7 @@ private:
 class UblkDevice final : public BlockDevice
 {
 public:
+	// nvmet: nullptr: it is not exported
 	UblkDevice(std::unique_ptr<ublk::Device> device, std::string note, Nvmet *nvmet, std::string nqn,
 		   const std::vector<std::string> &hosts)
 		: device_(std::move(device)), note_(std::move(note)), nvmet_(nvmet), nqn_(std::move(nqn))
@@ -62,8 +63,8 @@ private:
 
 } // namespace
 
-UblkDevices::UblkDevices(unsigned loops, Nvmet *nvmet, std::string prefix)
-	: nvmet_(nvmet), prefix_(std::move(prefix)), left_(ublk::devices())
+UblkDevices::UblkDevices(unsigned loops, Nvmet &nvmet, bool exports, std::string prefix)
+	: nvmet_(nvmet), exports_(exports), prefix_(std::move(prefix)), left_(ublk::devices())
 {
 	for (unsigned i = 0; i < loops; i++)
 		loops_.push_back(std::make_unique<ublk::Loop>());
@@ -77,7 +78,7 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	geometry.block = 512;
 	geometry.queues = static_cast<unsigned>(std::min<size_t>(loops_.size(), 4));
 	// The kernel's NVMe target opens it for writing too (drivers/nvme/target/io-cmd-bdev.c).
-	geometry.read_only = !nvmet_;
+	geometry.read_only = !exports_;
 	std::vector<ublk::Loop *> loops;
 	for (const std::unique_ptr<ublk::Loop> &loop : loops_)
 		loops.push_back(loop.get());
@@ -93,60 +94,62 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	};
 	std::unique_ptr<ublk::Device> device;
 	std::string note;
-	const LeftDevice left = take_left(cookie);
-	if (left.what == ublk::Left::held) {
+	const int left = find_left(cookie);
+	const ublk::Left what = left >= 0 ? ublk::left_of(left) : ublk::Left::nothing;
+	if (what == ublk::Left::held) {
 		try {
-			device = std::make_unique<ublk::Device>(left.number, geometry, loops, handler);
+			device = std::make_unique<ublk::Device>(left, geometry, loops, handler);
 		} catch (const ublk::Error &error) {
 			note = fmt::format("fresh device: the one before could not be recovered: {}", error.what());
 		}
 	}
 	// Also if there is none: the target may have another device of that path open.
 	if (!device)
-		discard(conf.name, left);
+		discard(conf.name, left, what);
+	else if (!exports_)
+		nvmet_.remove(prefix_ + conf.name);
+	forget_left(cookie);
 	if (!device)
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
-	return std::make_unique<UblkDevice>(std::move(device), std::move(note), nvmet_, prefix_ + conf.name,
-					    conf.hosts);
+	return std::make_unique<UblkDevice>(std::move(device), std::move(note), exports_ ? &nvmet_ : nullptr,
+					    prefix_ + conf.name, conf.hosts);
 }
 
-bool UblkDevices::remove_left(const std::string &name, uint64_t cookie) noexcept
+bool UblkDevices::remove_left(const std::string &name, uint64_t cookie)
 {
-	try {
-		const LeftDevice left = take_left(cookie);
-		discard(name, left);
-		return left.what == ublk::Left::held;
-	} catch (const std::exception &error) {
-		std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
+	const int left = find_left(cookie);
+	if (left < 0)
 		return false;
-	}
+	const ublk::Left what = ublk::left_of(left);
+	discard(name, left, what);
+	forget_left(cookie);
+	return what == ublk::Left::held;
 }
 
-UblkDevices::LeftDevice UblkDevices::take_left(uint64_t cookie)
+// Returns -1 if there is none.
+int UblkDevices::find_left(uint64_t cookie)
 {
-	int number;
-	{
-		const std::lock_guard lock(mutex_);
-		const auto found = left_.find(cookie);
-		if (found == left_.end())
-			return {};
-		number = found->second;
-		left_.erase(found);
-	}
-	return {number, ublk::left_of(number)};
+	const std::lock_guard lock(mutex_);
+	const auto found = left_.find(cookie);
+	return found == left_.end() ? -1 : found->second;
+}
+
+void UblkDevices::forget_left(uint64_t cookie)
+{
+	const std::lock_guard lock(mutex_);
+	left_.erase(cookie);
 }
 
 // Removes a view's export and the device that was left.
-void UblkDevices::discard(const std::string &name, const LeftDevice &left)
+void UblkDevices::discard(const std::string &name, int number, ublk::Left what)
 {
-	const bool is_there = left.what != ublk::Left::nothing;
+	const bool is_there = what != ublk::Left::nothing;
 	// First: the target waits for requests that the device holds back, and has it open.
 	if (is_there)
-		ublk::stop(left.number);
-	if (nvmet_)
-		nvmet_->remove(prefix_ + name);
+		ublk::stop(number);
+	nvmet_.remove(prefix_ + name);
 	if (is_there)
-		ublk::remove(left.number);
+		ublk::remove(number);
 }
 
 } // namespace viewd

@@ -20,20 +20,19 @@ namespace viewd
 class UblkDevices final : public BlockDevices
 {
 public:
-	// Finds the devices that services before have left. Exports each device by `nvmet`, which outlives this, with the prefix and the view's name as its NQN. nullptr: exports none.
-	UblkDevices(unsigned loops, Nvmet *nvmet, std::string prefix);
+	// Finds the devices that services before have left. exports: each device is exported, with the prefix and the view's name as its
+	// NQN; if not, an export that was left is removed. nvmet outlives this.
+	UblkDevices(unsigned loops, Nvmet &nvmet, bool exports, std::string prefix);
 	std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, uint64_t cookie) override;
-	bool remove_left(const std::string &name, uint64_t cookie) noexcept override;
+	bool remove_left(const std::string &name, uint64_t cookie) override;
 
 private:
-	struct LeftDevice {
-		int number = -1;
-		ublk::Left what = ublk::Left::nothing;
-	};
-	LeftDevice take_left(uint64_t cookie);
-	void discard(const std::string &name, const LeftDevice &left);
+	int find_left(uint64_t cookie);
+	void forget_left(uint64_t cookie);
+	void discard(const std::string &name, int number, ublk::Left what);
 
-	Nvmet *const nvmet_;
+	Nvmet &nvmet_;
+	const bool exports_;
 	const std::string prefix_;
 	std::vector<std::unique_ptr<ublk::Loop>> loops_;
 	std::mutex mutex_; // protects left_

@@ -409,6 +409,8 @@ void while_held(Round &round)
 	switch (round.event.takes) {
 	case Takes::provider:
 		round.want(within(4 * patience(), [] { return !found(); }), "the provider stays");
+		// The provider is not found any more a little before its buffers refuse requests.
+		std::this_thread::sleep_for(milliseconds(50));
 		round.same("new requests, held", memory_is_gone, round.process.ask('n'));
 		// An unbinding that does not wait takes its time on a busy machine.
 		round.want(!within(milliseconds(300), [&] { return round.over.load(); }),

@@ -73,9 +73,11 @@ public:
 		return std::make_unique<Device>(*this, number);
 	}
 
-	bool remove_left(const std::string &name, uint64_t cookie) noexcept override
+	bool remove_left(const std::string &name, uint64_t cookie) override
 	{
 		const std::lock_guard lock(mutex);
+		if (refuse_removal)
+			throw std::runtime_error("no descriptors");
 		const auto found = left.find(cookie);
 		if (found == left.end())
 			return false;
@@ -93,7 +95,7 @@ public:
 	std::function<void()> before_serving;
 	std::string note;
 	int next = 5;
-	bool refuse = false;
+	bool refuse = false, refuse_removal = false;
 };
 
 class ViewService : public ::testing::Test, protected TemporaryFiles
@@ -682,6 +684,47 @@ TEST_F(KilledViewService, DiscardsDevicesOfNoView)
 	begin_after_kill();
 	EXPECT_EQ(settled("v")["state"], "failed");
 	EXPECT_EQ(devices.removed, Strings{"v 7"});
+}
+
+// For want of descriptors, say. It is known until it is gone.
+TEST_F(KilledViewService, ADeviceThatCannotBeRemovedIsRemovedLater)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	kill();
+	write("a", tokens(100000, 18));
+	devices.refuse_removal = true;
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["error"], "no descriptors");
+	EXPECT_TRUE(fs::exists(folder / "state/v.device"));
+	devices.refuse_removal = false;
+	service.reset();
+	begin();
+	EXPECT_EQ(settled("v")["codec"], "u32:18");
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+TEST_F(ViewService, LeavesNoFileOfAViewThatIsGone)
+{
+	fs::create_directory(folder / "state");
+	for (const char *name : {"v.scan", "v.index-3", "v.index-10", "v.scan.new", "v.device"})
+		std::ofstream(folder / "state" / name) << "x";
+	begin();
+	EXPECT_TRUE(fs::is_empty(folder / "state"));
+}
+
+// What cannot be read is not taken for nothing.
+TEST_F(ViewService, AStateThatCannotBeReadFailsItsViewOnly)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32");
+	define("w.conf", "file = " + path + "\ncodec = u32");
+	fs::create_directories(folder / "state/v.scan");
+	begin();
+	EXPECT_EQ(settled("v")["error"], (folder / "state/v.scan").string() + ": Is a directory");
+	EXPECT_EQ(settled("w")["state"], "published");
 }
 
 TEST_F(ViewService, ManyViewsTakeTurns)
