@@ -45,6 +45,23 @@ wait $late
 same "a read that began meanwhile ends" 0 $?
 check "with what is there" image compare /mnt/data/late /mnt/data/a
 
+# While there is no service, its host is taken away from a view.
+same "a view for the host, too" '' "$(image publish $socket taken $'file = /mnt/data/a\ncodec = u32\nhost = '$me)"
+published "is published" taken
+taken=$(to "$soon" taken $me) || bail "no connection"
+kill -KILL $service
+wait $service 2>/dev/null
+sed -i '/^host/d' /run/views/taken.conf
+exports
+published "without its host it comes back" taken
+is_cut_off() { [ "$(cat "/sys/class/nvme/$taken/state" 2>/dev/null)" != live ]; }
+check "which is disconnected" soon 20 is_cut_off
+check "and may not connect" fails to "$soon" taken $me
+disconnect "$taken"
+same "withdrawn" '' "$(image withdraw $socket taken)"
+published "the other view is there" tokens
+check "for its host" image compare "$disk" /mnt/data/a
+
 dd if="$disk" of=/dev/null bs=4k iflag=direct status=none &
 reader=$!
 device=$(field tokens device)
