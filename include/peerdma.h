@@ -1224,7 +1224,8 @@ PEERDMA_API int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag);
  * that device, elsewhere by the CPU.
  *
  * The same calls read plain files. With a codec the host's CPU reduces the elements on their way, so that fewer bytes
- * cross the bus to the device. Without a codec nothing is reduced. peerdma_view_info() says which of the three it is.
+ * cross the bus to the device. Without a codec, or with one that ends with none, nothing is reduced.
+ * peerdma_view_info() says which of the three it is.
  *
  * A codec is named ELEMENT:REDUCED. ELEMENT is the element type of the file: u32, i64, f32 or byte, little endian.
  * REDUCED is u16, u24, u32, a number of bits (1 to 31), bf16 for f32, or none. Integers are exact: an element that
@@ -1236,9 +1237,9 @@ struct peerdma_view;
 
 /** enum peerdma_view_where - what reduces the elements of a view */
 enum peerdma_view_where {
-	PEERDMA_VIEW_WHERE_NONE = 0,    /* nothing: a plain file, no codec was given */
+	PEERDMA_VIEW_WHERE_NONE = 0,    /* nothing: a plain file without a codec, or with one of none */
 	PEERDMA_VIEW_WHERE_STORAGE = 1, /* the storage: a view's device, or a copy of it in a file */
-	PEERDMA_VIEW_WHERE_HOST = 2,    /* this host's CPU: a plain file, a codec was given */
+	PEERDMA_VIEW_WHERE_HOST = 2,    /* this host's CPU: a plain file with a codec that reduces */
 };
 
 /** enum peerdma_view_element - element type of the file */

@@ -58,6 +58,17 @@ std::string usage_line(const CLI::App *app, const CLI::Error &error)
 	// CLI11 reports an unknown subcommand as a missing one.
 	if (const auto words = app->remaining(); app->get_parent() == nullptr && !words.empty())
 		return no_subcommand(words.front());
+	for (const CLI::App *group : app->get_subcommands()) {
+		if (!group->get_require_subcommand_min() || !group->get_subcommands().empty())
+			continue;
+		std::string names;
+		for (const CLI::App *sub : group->get_subcommands({}))
+			names += (names.empty() ? "" : ", ") + sub->get_name();
+		const auto words = group->remaining();
+		return fmt::format("{}: {}expected {}; see peerdma {} --help", group->get_name(),
+				   words.empty() ? "" : fmt::format("unknown subcommand '{}'; ", words.front()), names,
+				   group->get_name());
+	}
 	return fmt::format("{}; see peerdma --help", error.what());
 }
 

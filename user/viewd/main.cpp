@@ -21,6 +21,9 @@
 #include "viewd/service.hpp"
 #include "viewd/ublk_devices.hpp"
 
+// The command line is wrong. The unit does not start the service again then.
+static constexpr int exit_usage = 2;
+
 static std::string host_name()
 {
 	char name[256] = {};
@@ -70,7 +73,17 @@ int main(int argc, char **argv)
 		       "where the kernel's NVMe target listens: rdma:ADDRESS:PORT or tcp:ADDRESS:PORT; without it no "
 		       "view is exported");
 	app.add_option("--nqn-prefix", prefix, "of a view's NQN, before its name")->capture_default_str();
-	CLI11_PARSE(app, argc, argv);
+	std::vector<viewd::NvmetPort> parsed;
+	try {
+		app.parse(argc, argv);
+		for (const std::string &port : ports)
+			parsed.push_back(viewd::NvmetPort::parse(port));
+	} catch (const CLI::Success &help) {
+		return app.exit(help);
+	} catch (const std::exception &error) {
+		std::fprintf(stderr, "peerdma-viewd: %s; see peerdma-viewd --help\n", error.what());
+		return exit_usage;
+	}
 
 	// Before there are threads, so that all of them block it.
 	sigset_t signals;
@@ -83,9 +96,6 @@ int main(int argc, char **argv)
 	allow_many_files();
 	try {
 		viewd::ControlSocket control(socket);
-		std::vector<viewd::NvmetPort> parsed;
-		for (const std::string &port : ports)
-			parsed.push_back(viewd::NvmetPort::parse(port));
 		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
 		viewd::UblkDevices devices(threads, nvmet, !parsed.empty(), prefix);
 		viewd::Service service({folder, conf_dir, memory << 20, decompress_memory << 20, threads}, devices);

@@ -261,6 +261,12 @@ TEST_F(Views, InfoSaysWhatReducesItAndWhy)
 	EXPECT_EQ(info().data_bytes, 8u);
 	ASSERT_EQ(open("x"), 0);
 	EXPECT_STREQ(info().text, "a plain file: byte, 1 element, not reduced, because no codec was given");
+	for (const auto &[codec, element] : {std::pair("u32:none", "u32"), std::pair("byte:none", "byte")}) {
+		ASSERT_EQ(open(std::string(element[0] == 'u' ? 4 : 1, 'x'), codec), 0);
+		EXPECT_EQ(info().text, std::string("a plain file: ") + element +
+					       ", 1 element, not reduced, because the codec does not reduce");
+		EXPECT_EQ(info().where, static_cast<uint32_t>(PEERDMA_VIEW_WHERE_NONE));
+	}
 	ASSERT_EQ(open(image("u32:none", 1, "abcd")), 0);
 	EXPECT_STREQ(info().text, "a view: u32 in 32 bits, 1 element, served by the storage as they are");
 }

@@ -264,6 +264,12 @@ TEST_F(ViewCommand, RefusesWrongWords)
 		EXPECT_TRUE(one_line(refused.err)) << line << ": " << refused.err;
 		EXPECT_EQ(refused.out, "") << line;
 	}
+	const std::string expected =
+		"expected publish, withdraw, plan, ls, status, info, read; see peerdma view --help\n";
+	EXPECT_EQ(run_view({}).err, "peerdma: view: " + expected);
+	EXPECT_EQ(run_view({"dance"}).err, "peerdma: view: unknown subcommand 'dance'; " + expected);
+	EXPECT_EQ(run_view({"read", "a", "--codec", "u32"}).err,
+		  "peerdma: --codec: 'u32': expected ELEMENT:REDUCED, for example u32:u16, u32:17, i64:18, f32:bf16\n");
 }
 
 TEST_F(ViewCommand, SaysThatThereIsNoService)
@@ -559,13 +565,14 @@ TEST_F(ViewInfo, SaysWhyThereIsNoView)
 		EXPECT_EQ(failed.out, "");
 		return failed.err;
 	};
-	EXPECT_TRUE(has(said(a), a + ": no view: ")) << said(a);
-	EXPECT_TRUE(has(said(write("empty", std::vector<char>())), ": no view: it ends inside of the header"));
+	EXPECT_TRUE(has(said(a), a + ": not a view: it does not begin with a view's header\n")) << said(a);
+	EXPECT_TRUE(
+		has(said(write("empty", std::vector<char>())), ": not a view: it is shorter than a view's header\n"));
 	fs::resize_file(path, fs::file_size(path) - 1);
 	EXPECT_TRUE(has(said(path), "and its header says 4096 and 212500 of data")) << said(path);
 	const std::string spoiled = image("spoiled", {a}, "u32:17");
 	spoil(spoiled, 24);
-	EXPECT_TRUE(has(said(spoiled), ": no view: ")) << said(spoiled);
+	EXPECT_TRUE(has(said(spoiled), ": not a view: ")) << said(spoiled);
 	EXPECT_TRUE(has(said(folder), "is neither a block device nor a regular file"));
 	EXPECT_TRUE(has(said("/dev/zero"), "is neither a block device nor a regular file"));
 	EXPECT_TRUE(has(said("/nowhere/x"), "cannot open /nowhere/x: No such file or directory (ENOENT)"));

@@ -120,6 +120,27 @@ def a_second_one_does_not_take_its_socket() -> None:
         assert one.ask("ls").returncode == 0
 
 
+def wrong_words_end_with_2_before_anything_is_made() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([BUILD / "bin/peerdma-viewd", "--folder", folder / "state", "--socket", folder / "socket", *words],
+                                  capture_output=True, text=True, timeout=60)
+
+        for words, why in ((("--what",), "The following argument was not expected: --what"),
+                           (("word",), "The following argument was not expected: word"),
+                           (("--memory", "1"), "--memory: Value 1 not in range 2 to 1048576"),
+                           (("--port", "ib:x:1"), "port ib:x:1: expected TRANSPORT:ADDRESS:PORT, for example rdma:192.168.1.1:4420")):
+            refused = run(*words)
+            assert (refused.returncode, refused.stdout, refused.stderr) == (
+                2, "", f"peerdma-viewd: {why}; see peerdma-viewd --help\n"), refused
+        assert list(folder.iterdir()) == []
+        shown = run("--help")
+        assert shown.returncode == 0 and "--decompress-memory" in shown.stdout and shown.stderr == "", shown
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([it_is_ready_when_its_socket_answers, it_reads_definitions_again_upon_a_signal,
-                      a_view_that_gets_no_device_fails_with_the_reason, a_second_one_does_not_take_its_socket]))
+                      a_view_that_gets_no_device_fails_with_the_reason, a_second_one_does_not_take_its_socket,
+                      wrong_words_end_with_2_before_anything_is_made]))

@@ -98,6 +98,7 @@ void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wan
 	}
 	if (verify)
 		throw Refusal{-EOPNOTSUPP, "a plain file has no checksums to verify"};
+	view.has_codec = wanted.has_value();
 	view.codec = wanted.value_or(view::Codec::unreduced(view::Element::byte));
 	const size_t element = view.codec.element_bytes();
 	if (size % element)
@@ -153,7 +154,9 @@ std::string text_of(const peerdma_view &view)
 	case PEERDMA_VIEW_WHERE_HOST:
 		return "a plain file: " + type + in + count + "reduced by this host's CPU, because a codec was given";
 	default:
-		return "a plain file: " + type + ", " + count + "not reduced, because no codec was given";
+		return "a plain file: " + type + ", " + count +
+		       (view.has_codec ? "not reduced, because the codec does not reduce" :
+					 "not reduced, because no codec was given");
 	}
 }
 

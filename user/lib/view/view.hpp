@@ -100,6 +100,7 @@ struct peerdma_view {
 	std::unique_ptr<struct peerdma_file, peerdma_impl::CloseFile> file; // of that device
 	peerdma_impl::Descriptor own;                                       // buffered
 	uint32_t where = PEERDMA_VIEW_WHERE_NONE;
+	bool has_codec = false; // of a plain file: the caller named one
 	view::Codec codec;
 	uint64_t elements = 0, data_offset = 0, files = 1;
 	std::unique_ptr<const peerdma_impl::Checks> checks; // with PEERDMA_VIEW_OPEN_VERIFY

@@ -105,13 +105,20 @@ view::Header read_header(const Image &image, const std::string &path)
 	const auto read = [&](uint64_t count, Bytes &to) {
 		const int error = image.read(0, count, to);
 		if (error == ended)
-			throw Failure{fmt::format("{}: no view: it ends inside of the header", path), 0, 0, "", {}};
+			throw Failure{
+				fmt::format("{}: not a view: it is shorter than a view's header", path), 0, 0, "", {}};
 		if (error)
 			throw Failure{fmt::format("{}: cannot read the header", path), error, 0, "", {}};
 	};
 	try {
 		Bytes start(view::header_unit);
 		read(view::header_unit, start);
+		if (!view::begins_as_view(start.first(view::header_unit)))
+			throw Failure{fmt::format("{}: not a view: it does not begin with a view's header", path),
+				      0,
+				      0,
+				      "",
+				      {}};
 		const view::HeaderStart found = view::parse_start(start.first(view::header_unit));
 		// Before memory is taken for it.
 		if (found.header_bytes > image.bytes() || found.data_bytes > image.bytes() - found.header_bytes)
@@ -125,7 +132,7 @@ view::Header read_header(const Image &image, const std::string &path)
 		read(found.header_bytes, whole);
 		return view::parse(whole.first(found.header_bytes));
 	} catch (const view::BadHeader &bad) {
-		throw Failure{fmt::format("{}: no view: {}", path, bad.what()), 0, 0, "", {}};
+		throw Failure{fmt::format("{}: not a view: {}", path, bad.what()), 0, 0, "", {}};
 	}
 }
 

@@ -85,11 +85,12 @@ Json wait_for_view(const ViewOptions &options, const std::string &name)
 		if (state == "published")
 			return view;
 		if (state == "failed")
-			throw Failure{fmt::format("{}: not published: {}", name, text_of(view, "error")),
-				      0,
-				      0,
-				      fmt::format("Forget it by peerdma view withdraw {}.", name),
-				      {{"view", view}}};
+			throw Failure{
+				fmt::format("{}: not published: {}", name, text_of(view, "error")),
+				0,
+				0,
+				fmt::format("Withdraw it by peerdma view withdraw {}, then publish it again.", name),
+				{{"view", view}}};
 		progress.say(fmt::format("{}: scanned {:.1f} %", name, 100 * fraction_of(view, "scanned")));
 	}
 }

@@ -41,8 +41,9 @@ View open_view(const ViewOptions &options)
 {
 	const std::string &path = options.device, &codec = options.file_codec;
 	if (!codec.empty() && !view::Codec::parse(codec))
-		throw Usage{
-			fmt::format("--codec: '{}': unknown; for example u32:u16, u32:17, i64:18, f32:bf16", codec)};
+		throw Usage{fmt::format("--codec: '{}': expected ELEMENT:REDUCED, for example u32:u16, u32:17, i64:18, "
+					"f32:bf16",
+					codec)};
 	struct peerdma_view_args args = {};
 	args.size = sizeof(args);
 	args.codec = codec.empty() ? nullptr : codec.c_str();

@@ -39,6 +39,14 @@ std::string line(const char *what, const std::string &text)
 	return text.empty() ? "" : fmt::format("    {:<11}  {}\n", what, text);
 }
 
+// What publishes a view again, with its files as they are now.
+std::string publish_again_text(const Json &view)
+{
+	return text_of(view, "origin") == "command" ?
+		       "Withdraw the view, then publish it again: its hosts lose the device" :
+		       "Publish it again by systemctl reload peerdma-viewd: its hosts lose the device";
+}
+
 std::string view_text(const Json &view)
 {
 	std::string text = fmt::format("{}: {}\n", escaped(text_of(view, "name")), state_text(view));
@@ -61,7 +69,7 @@ std::string view_text(const Json &view)
 	text += line("failed", fmt::format("{}", number_of(view, "failed_reads")));
 	text += line("last fault", escaped(text_of(view, "last_fault")));
 	if (flag_of(view, "stale"))
-		text += line("stale", "yes: a file has changed since it was scanned. Publish the view anew");
+		text += line("stale", "yes: a file has changed since it was scanned. " + publish_again_text(view));
 	return text;
 }
 
