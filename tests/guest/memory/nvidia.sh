@@ -258,9 +258,13 @@ keep keep
 nvidia insist &
 insisting=$!
 sleep 1
-check "while others ask for more: the GPU is unbound" timeout 20 bash -c "echo $gpu >/sys/bus/pci/drivers/nvstand/unbind"
+# An unbinding that waits for them cannot be killed.
+echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
+unbinding=$!
+check "while others ask for more: the GPU is unbound" soon 20 eval '! kill -0 $unbinding 2>/dev/null'
 kill -9 $insisting
 wait $insisting 2>/dev/null
+wait $unbinding
 end_keeper
 bind_to nvstand
 no_stand
