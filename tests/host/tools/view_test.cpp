@@ -897,11 +897,12 @@ TEST_F(ViewRead, ReplacesFilesAsCopyingDoes)
 	EXPECT_EQ(read_to(fifo).err, "peerdma: cannot write " + fifo + ": No such device or address (ENXIO)\n");
 	// A number that no driver has.
 	const std::string disk = folder / "disk";
-	if (::mknod(disk.c_str(), S_IFBLK | 0600, makedev(59, 0)) == 0)
+	if (::mknod(disk.c_str(), S_IFBLK | 0600, makedev(59, 0)) == 0) {
 		EXPECT_EQ(read_to(disk).err,
 			  "peerdma: " + disk +
 				  " is a block device: Invalid argument (EINVAL). peerdma view read does "
 				  "not write to disks.\n");
+	}
 	EXPECT_EQ(others({"a", "link", "fifo", "disk"}), 0U);
 }
 
