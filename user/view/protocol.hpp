@@ -32,5 +32,6 @@ inline constexpr const char *default_socket = "/run/peerdma/viewd.sock";
 inline constexpr const char *default_conf_dir = "/etc/peerdma/views.d";
 // The most bytes of a request; of one of a peer that may change something.
 inline constexpr size_t max_request = 1 << 20, max_change = 48 << 20;
+inline constexpr size_t max_planned_ranges = 1 << 20; // of a plan
 
 } // namespace view

@@ -13,6 +13,8 @@
 #include <optional>
 #include <vector>
 
+#include "view/protocol.hpp"
+
 namespace viewd
 {
 
@@ -24,7 +26,7 @@ public:
 		uint64_t begin = 0, end = 0;
 		bool operator==(const Range &) const = default;
 	};
-	static constexpr size_t max_ranges = 1 << 20; // 16 MiB
+	static constexpr size_t max_ranges = view::max_planned_ranges; // 16 MiB
 
 	explicit Plan(std::vector<Range> ranges);
 

@@ -126,4 +126,18 @@ void AtomicFile::publish(mode_t mode)
 		sys_.fsync(dir.get());
 }
 
+mode_t mode_of_new_file(const std::string &path, mode_t wanted)
+{
+	struct stat link = {};
+	if (::lstat(path.c_str(), &link) == 0)
+		throw Failure{fmt::format("{} is a dangling symbolic link", path),
+			      ENOENT,
+			      0,
+			      "Create its target, or remove it.",
+			      {}};
+	const mode_t mask = ::umask(0);
+	::umask(mask);
+	return wanted & ~mask;
+}
+
 } // namespace cli

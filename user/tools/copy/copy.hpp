@@ -122,6 +122,10 @@ private:
 	Fd fd_;
 };
 
+// The mode of a file that is made at a path where stat(2) finds none: `wanted`, as the umask permits. Throws Failure for a dangling
+// symbolic link, which may be a mistake: cp(1) refuses it too.
+mode_t mode_of_new_file(const std::string &path, mode_t wanted);
+
 // Throws Failure if the first len bytes of two files differ, by read(2) after dropping their pages from the page cache.
 void compare_files(const Fd &one, const std::string &one_name, const Fd &other, const std::string &other_name,
 		   uint64_t len);

@@ -59,16 +59,7 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 	}
 	if (errno != ENOENT)
 		throw Failure{fmt::format("cannot stat {}", target), errno, 0, "", {}};
-	// A dangling link may be a mistake: refuse it, as cp(1) does.
-	if (::lstat(target.c_str(), &to) == 0)
-		throw Failure{fmt::format("{} is a dangling symbolic link", target),
-			      ENOENT,
-			      0,
-			      "Create its target, or remove it.",
-			      {}};
-	const mode_t mask = ::umask(0);
-	::umask(mask);
-	return from.st_mode & 0777 & ~mask;
+	return mode_of_new_file(target, from.st_mode & 0777);
 }
 
 // Halves the buffer until the provider has room for it.

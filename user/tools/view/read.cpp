@@ -115,15 +115,7 @@ public:
 		if (::stat(path.c_str(), &st) < 0) {
 			if (errno != ENOENT)
 				throw Failure{fmt::format("cannot write {}", path), errno, 0, "", {}};
-			if (::lstat(path.c_str(), &st) == 0)
-				throw Failure{fmt::format("{} is a dangling symbolic link", path),
-					      ENOENT,
-					      0,
-					      "Create its target, or remove it.",
-					      {}};
-			const mode_t mask = ::umask(0);
-			::umask(mask);
-			mode_ = 0666 & ~mask;
+			mode_ = mode_of_new_file(path, 0666);
 			file_.emplace(peerdma_impl::system_calls(), name_);
 			return;
 		}

@@ -3,12 +3,12 @@
 // The client's side of the protocol of peerdma-viewd (view/protocol.hpp).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "tools/cli/cli.hpp"
+#include "view/protocol.hpp"
 
 namespace cli
 {
@@ -20,7 +20,7 @@ Json ask_service(const std::string &socket, const Json &request);
 struct PlannedRange {
 	uint64_t first, count;
 };
-inline constexpr size_t max_planned_ranges = 1 << 20; // that the service takes
+using view::max_planned_ranges;
 
 // Hands the service a plan for a view; an empty one ends the view's plan. Ranges do not become JSON values here: those take
 // ten times as much memory. Throws Failure as ask_service().
