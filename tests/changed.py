@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
-# group:NAME selects guest tests by group, uses:NAME selects guest tests that name the program, meta the runs of the lab
-# that must fail. No words: no test reads the file.
+# group:NAME by group; uses:NAME guest tests that name the program, or another that names it; carries:NAME those that run
+# the guest test on a remote drive; meta the runs of the lab that must fail. No words: no test reads the file.
+# Tests that read the guest tests' headers and texts.
+READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
 RULES: list[tuple[str, tuple[str, ...]]] = [
-    (r"\.gitignore|LICENSE.*|\.editorconfig|Documentation/.*\.(?:svg|dot|png)", ()),
+    (r"\.gitignore|\.editorconfig", ()),
+    (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test",)),
+    # Guest tests compile the examples; some of them do so for RDMA.
+    (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/(?:docs|manpages|comments)\..*", ("host:.*", "guest:docs.*")),
     (r"kernel/.*", ("host:.*", "guest:.*")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
@@ -23,12 +28,14 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"user/viewd/.*", ("host:.*", "group:view")),
     # lib.sh publishes a GPU by the command, for each test.
     (r"user/tools/.*", ("host:.*", "guest:.*")),
-    (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz")),
+    (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz")),
     (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test",)),
     (r"tests/meta/.*", ("meta",)),
+    # cufile_ways runs these in a guest as well.
+    (r"tests/host/cufile/(?:cufile_ways\.py|conformance/.*)", ("host:.*", "guest:cufile_ways")),
     (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}",)),
     (r"tests/host/.*", ("host:.*",)),
-    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}",)),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}",)),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
 ]
@@ -40,6 +47,23 @@ def names(script: Path, program: str) -> bool:
     return bool(re.search(rf"^(?!\s*#).*\b{re.escape(program)}\b", script.read_text(), re.M))
 
 
+def carries(script: Path, test: str) -> bool:
+    """Whether the script runs the other test with `carried`: by its name or in a loop over names."""
+    text = script.read_text()
+    return bool(re.search(r"^\s*carried\b", text, re.M)
+                and re.search(rf"^\s*(?:carried|for name in)\b.*\s{re.escape(test)}(?:[\s;]|$)", text, re.M))
+
+
+def with_those_that_run_it(root: Path, program: str) -> set[str]:
+    """The program, and guest programs that name it in a string, as they may execute it."""
+    texts = {path.stem: path.read_text() for path in (root / "tests").rglob("*.cpp") if "host" not in path.parts}
+    found, added = set(), {program}
+    while added:
+        found |= added
+        added = {name for name, text in texts.items() for other in added if f'"{other}"' in text} - found
+    return found
+
+
 @dataclass
 class Affected:
     """What to run; `text` gives the reason."""
@@ -49,6 +73,7 @@ class Affected:
     guests: list[str] = field(default_factory=list)  # likewise
     groups: set[str] = field(default_factory=set)
     programs: set[str] = field(default_factory=set)
+    carried: set[str] = field(default_factory=set)   # guest tests
     runs_meta: bool = False
     root: Path = Path()
 
@@ -58,7 +83,10 @@ class Affected:
 
     @classmethod
     def of_changes(cls, root: Path) -> Affected:
-        return cls.of_files(root, changed_files(root))
+        base = upstream(root)
+        if not base:
+            return cls("everything that the tier has: the branch has no upstream to compare with")
+        return cls.of_files(root, changed_files(root, base))
 
     @classmethod
     def of_files(cls, root: Path, files: list[str]) -> Affected:
@@ -86,7 +114,9 @@ class Affected:
                     elif kind == "group":
                         self.groups.add(value)
                     elif kind == "uses":
-                        self.programs.add(value)
+                        self.programs |= with_those_that_run_it(self.root, found[1])
+                    elif kind == "carries":
+                        self.carried.add(found[1])
                     else:
                         self.runs_meta = True
                 return True
@@ -96,8 +126,8 @@ class Affected:
         """Whether name is a test, or, for "uses", a program that a guest test names; False for a library's file."""
         if kind == "host":
             return any(path.stat().st_mode & 0o100 for path in (self.root / "tests/host").rglob(f"{name}.*"))
-        tests = (self.root / "tests/guest").glob("*/**/*.sh")
-        if kind == "guest":
+        tests = list((self.root / "tests/guest").glob("*/**/*.sh"))
+        if kind in ("guest", "carries"):
             return any(path.stem == name for path in tests)
         # Scripts next to the folders are sourced by several tests, each of which may run the program.
         shared = (self.root / "tests/guest").glob("*.sh")
@@ -109,20 +139,26 @@ class Affected:
     def guest(self, name: str, groups: list[str], path: Path) -> bool:
         if self.all or any(re.fullmatch(regex, name) for regex in self.guests) or self.groups & set(groups):
             return True
-        return any(names(path, program) for program in self.programs)
+        return any(names(path, program) for program in self.programs) or any(carries(path, test) for test in self.carried)
 
     @property
     def meta(self) -> bool:
         return self.all or self.runs_meta
 
 
-def changed_files(root: Path) -> list[str]:
-    """Files changed since the branch left its upstream (without one, since the last commit), and uncommitted ones."""
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout
+def git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def upstream(root: Path) -> str:
+    """The commit at which the branch left its upstream, or ""."""
     try:
-        base = git("merge-base", "HEAD", "@{upstream}").strip()
-    except subprocess.CalledProcessError:
-        base = "HEAD"
-    names = git("diff", "--name-only", "--no-renames", base) + git("ls-files", "--others", "--exclude-standard")
+        return git(root, "merge-base", "HEAD", "@{upstream}").strip()
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        return ""
+
+
+def changed_files(root: Path, base: str) -> list[str]:
+    """Files changed since the commit, and files that git does not know."""
+    names = git(root, "diff", "--name-only", "--no-renames", base) + git(root, "ls-files", "--others", "--exclude-standard")
     return sorted(set(names.splitlines()))

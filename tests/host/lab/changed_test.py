@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve()
@@ -48,6 +50,8 @@ def pages_select_their_tests() -> None:
     assert "docs" in guests("README.md") and "read" not in guests("README.md")
     assert {"docs_test", "reasons", "compat", "cufile_errors"} <= hosts("Documentation/routes.md")
     assert {"docs_test", "syzlang"} <= hosts("kernel/face/op.c")
+    for path in ("Documentation/parts.dot", "Documentation/parts.svg", "LICENSE.md"):
+        assert hosts(path) == {"docs_test"}, path
 
 
 def a_test_selects_itself() -> None:
@@ -55,6 +59,23 @@ def a_test_selects_itself() -> None:
     assert guests(str(uring)) == {"uring"}
     program = next((ROOT / "tests").rglob("throttled.cpp")).relative_to(ROOT)
     assert "throttled" in guests(str(program)) and len(guests(str(program))) < 10
+
+
+def a_test_selects_those_that_run_it() -> None:
+    for name, those in (("io/read", {"read", "fabric_io"}), ("lifetime/revoke", {"revoke", "fabric_lifetime"}),
+                        ("face/fuzz", {"fuzz", "fabric_fuzz"}), ("io/large", {"large", "fabric_large"})):
+        assert guests(f"tests/guest/{name}.sh") == those, name
+    # revoke.cpp executes it.
+    assert "revoke" in guests("tests/guest/lifetime/owner.cpp")
+    assert {"fabric_fuzz", "fuzz"} <= guests("tests/fuzz/corpus/new")
+    assert "cufile_ways" in guests("tests/host/cufile/cufile_ways.py") & guests("tests/host/cufile/conformance/main.cpp")
+    assert {"docs", "example", "verbs_pair"} <= guests("Documentation/examples/file_to_gpu.cpp")
+
+
+def a_guest_test_selects_the_host_tests_that_read_it() -> None:
+    reads = re.compile(r"tests/guest|guest_tests\(|guest_scripts\(")
+    readers = {path.stem for path in run.host_tests() if path.suffix in (".py", ".sh") and reads.search(path.read_text())}
+    assert readers and readers <= hosts("tests/guest/io/read.sh"), readers
 
 
 def parts_select_their_groups() -> None:
@@ -72,10 +93,24 @@ def the_command_and_libraries_select_what_runs_them() -> None:
         assert there and there <= guests(f"user/{folder}.cpp"), there - guests(f"user/{folder}.cpp")
 
 
+def without_an_upstream_everything_is_selected() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert Affected.of_changes(Path(folder)).all
+        for words in (("init", "-q"), ("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "x")):
+            subprocess.run(["git", *words], cwd=folder, check=True)
+        assert Affected.of_changes(Path(folder)).all
+        subprocess.run(["git", "clone", "-q", folder, f"{folder}/clone"], check=True)
+        clone = Path(folder) / "clone"
+        (clone / "README.md").touch()
+        assert "1 changed files" in Affected.of_changes(clone).text and not Affected.of_changes(clone).all
+
+
 def nothing_selects_nothing() -> None:
     assert not guests() and not hosts() and not affected().meta
 
 
 if __name__ == "__main__":
     sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
+                      a_test_selects_those_that_run_it, a_guest_test_selects_the_host_tests_that_read_it,
+                      without_an_upstream_everything_is_selected,
                       parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing]))
