@@ -25,6 +25,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -60,7 +61,8 @@ class Result:
 
 @dataclass
 class Took:
-    """The duration of a test. wait: seconds in which no CPU of the guest had work; None for host tests and boots."""
+    """The duration of a test. work: seconds of the guest's CPUs, added up. wait: what remains of the duration, or 0 if two
+    CPUs worked at once. None for host tests and boots."""
     where: str
     test: str
     seconds: float
@@ -105,7 +107,7 @@ class Report:
             work, wait = ("" if value is None else f"{value:.1f}" for value in (took.work, took.wait))
             print(f"{took.seconds:8.1f} {work:>7} {wait:>7}  {took.where} {took.test}")
 
-    def close(self, show_times: bool = False) -> int:
+    def close(self, show_times: bool = False, may_be_empty: bool = False) -> int:
         passed, failed, skipped = (self.count(s) for s in ("passed", "failed", "skipped"))
         self.step("done")
         if show_times:
@@ -120,7 +122,7 @@ class Report:
         if repeat:
             print("To repeat what failed:", *(f"  {command}" for command in repeat), sep="\n")
         print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
-        return 1 if failed or not passed else 0
+        return 1 if failed or not (passed or may_be_empty) else 0
 
 
 def repeat_command(result: Result) -> str:
@@ -132,10 +134,10 @@ def repeat_command(result: Result) -> str:
         return f"make check TEST={result.test}"
     k, _, variant = kernel.partition("-")
     debug = {"": "", "debug": " DEBUG=1"}.get(variant, f" DEBUG={variant}")
-    if topology == "power":
-        return f"make check K={k} GROUP=fail"
+    tree = f" KSRC={shlex.quote(os.environ['KSRC'])}" if os.environ.get("KSRC") else ""
+    where = "" if topology == "power" else f" T={topology}"
     test = "" if result.test in ("boot", "modules") else f" TEST={result.test}"
-    return f"make check K={k}{debug} T={topology}{test}"
+    return f"make check K={k}{debug}{where}{test}{tree}"
 
 
 # --- Selection ------------------------------------------------------------------------------------
@@ -183,11 +185,18 @@ class Choice:
         return self.group == "host" or not (self.group or self.topology)
 
     @property
+    def nothing(self) -> str:
+        """Why there may be no test."""
+        chosen = {"K": self.k, "T": self.topology, "GROUP": self.group, "TEST": self.test}
+        what = " ".join(f"{key}={value}" for key, value in chosen.items() if value)
+        return f"no test is of {what}" if what else "no test reads what was changed"
+
+    @property
     def meta(self) -> bool:
         return self.group == "meta" or (self.tier == "all" and not (self.group or self.topology))
 
     def power(self, variant: str) -> bool:
-        return (self.tier == "all" and not self.test and variant == "plain" and self.group in (None, "fail")
+        return (self.tier == "all" and self.names("powercut") and variant == "plain" and self.group in (None, "fail")
                 and self.topology in (None, powercut.TOPOLOGY))
 
     def names(self, name: str) -> bool:
@@ -239,7 +248,8 @@ def first_tier(path: Path) -> str:
 
 
 def guest_tests() -> list[lab.Test]:
-    tests = [lab.Test.load(path) for path in (*lab.guest_scripts(), lab.ROOT / "tests/perf/counts.sh")]
+    tests = [lab.Test.load(path) for path in (*lab.guest_scripts(), *sorted((lab.ROOT / "tests/perf").glob("*.sh")))]
+    tests = [test for test in tests if test.path.parent.name != "perf" or "perf" in test.words("group")]  # the others are for make bench
     for path in (lab.ROOT / "tests/guest").glob("*.sh"):
         if lab.Test.load(path).words("group"):
             raise lab.LabError(f"{path}: expected in a folder of tests/guest, as it has a group")
@@ -267,16 +277,20 @@ def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
 
 # --- Host tests -----------------------------------------------------------------------------------
 
-def host_tests() -> list[Path]:
+def built_host_tests() -> list[Path]:
     folder = lab.BUILD / "tests/host"
-    built = [p for p in (*folder.glob("*"), *folder.glob("all/*")) if p.is_file() and os.access(p, os.X_OK)]
+    return sorted(p for p in (*folder.glob("*"), *folder.glob("all/*")) if p.is_file() and os.access(p, os.X_OK))
+
+
+def host_tests() -> list[Path]:
     scripts = [p for p in (lab.ROOT / "tests/host").rglob("*")
                if p.suffix in (".py", ".sh") and os.access(p, os.X_OK)]
-    return sorted(built) + sorted(scripts, key=lambda path: path.name)
+    return built_host_tests() + sorted(scripts, key=lambda path: path.name)
 
 
 GTEST = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?)(?:,.*)? \(\d+ ms\)$")
 TAP = re.compile(r"(not )?ok\b\s*\d*\s*-?\s*(.*?)(?:\s*# *skip\w*\s*(.*))?$", re.I)
+PLAN = re.compile(r"(?:1\.\.(\d+)\s*(?:# *skip\w*\s*(.*))?|\[=+\] Running (\d+) tests? .*)$", re.I)
 
 
 async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
@@ -291,23 +305,25 @@ async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
         process.kill()
         report.add("host", name, "", "failed", f"not done after {HOST_TIMEOUT} s")
         return
-    report.times.append(Took("host", name, time.monotonic() - start))
+    finally:
+        report.times.append(Took("host", name, time.monotonic() - start))
     seen, plan, notes = 0, None, []
+    skipped = None  # why there is nothing to run
     failed = explains = False  # explains: a test of TAP has failed, and "#" lines behind it say why
     for text in raw.decode(errors="replace").splitlines():
         if found := GTEST.search(text):
             status = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[found[1]]
-            report.add("host", name, found[2], status, "see its own output" if status == "skipped" else "", notes)
+            report.add("host", name, found[2], status, notes[-1].strip() if status == "skipped" and notes else "", notes)
         elif found := TAP.match(text):
-            status = "skipped" if found[3] is not None else "failed" if found[1] else "passed"
+            status = "failed" if found[1] else "skipped" if found[3] is not None else "passed"
             report.add("host", name, found[2], status, found[3] or "", notes)
             explains = status == "failed"
         elif explains and text.startswith("#"):
             report.note(text)
             continue
         else:
-            if found := re.match(r"1\.\.(\d+)", text) or re.match(r"\[=+\] Running (\d+) test", text):
-                plan = int(found[1])
+            if found := PLAN.match(text):
+                plan, skipped = int(found[1] or found[3]), found[2]
             notes.append(text)
             continue
         seen, failed, notes = seen + 1, failed or status == "failed", []
@@ -315,6 +331,8 @@ async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
         report.add("host", name, "", "failed", f"ended with status {process.returncode}", notes[-40:])
     elif plan is None or plan != seen:
         report.add("host", name, "", "failed", f"planned {plan}, showed {seen}", notes[-40:])
+    elif plan == 0:
+        report.add("host", name, "", "skipped" if skipped else "failed", skipped or "it has no test", notes[-40:])
 
 
 # --- Guests ---------------------------------------------------------------------------------------
@@ -422,13 +440,16 @@ class Check:
         self.report.times += [Took(where, took.test, took.seconds, took.work) for took in outcome.times]
         around = outcome.seconds - sum(took.seconds for took in outcome.times)
         self.report.times.append(Took(where, "boot and end", around))
+        names = [test.name for test in runnable]
         for line in outcome.lines:
             status = "failed" if not line.ok else "passed" if line.skip is None else "skipped"
-            self.report.add(where, line.test, line.text, status, line.skip or "", line.notes)
+            # Of the second guest; the test is named by the first one.
+            test, text = (line.test, line.text) if line.test in names else (names[0], f"{line.test}: {line.text}")
+            self.report.add(where, test, text, status, line.skip or "", line.notes)
         tail = [f"| {text}" for text in outcome.serial_tail()]
         for reason in outcome.reasons:
             if reason.kind != "not-ok":  # these lines were already printed
-                self.report.add(where, "boot", str(reason), "failed", "", reason.notes + tail)
+                self.report.add(where, reason.test if reason.test in names else "boot", str(reason), "failed", "", reason.notes + tail)
                 tail = []
         if outcome.ok:
             text = f"orderly end, nothing left behind, clean log ({outcome.seconds:.1f} s)"
@@ -449,6 +470,7 @@ class Check:
         guest.gpu_mib, guest.disk_mib = 64, 64
         guest.grace = int(test.notes.get("grace", guest.grace))
         outcome = await self.boot(guest, where)
+        self.report.times.append(Took(where, test.name, outcome.seconds))
         got = [f"the lab said: {reason}" for reason in outcome.reasons] or ["the lab found nothing wrong"]
         wanted = [want.strip() for key in ("must-fail", "also") for want in test.notes.get(key, "").split(";") if want]
         unmet = [want for want in wanted
@@ -472,8 +494,10 @@ class Check:
         out = lab.BUILD / "check" / where.replace("/", "-")
         async with self.guest_slot(BOOT_SECONDS):
             self.report.step(f"{where}: booting to lose power, and once more")
+            start = time.monotonic()
             says, wrong = await powercut.one_round(kernel, out, POWER_SEED,
                                                    tell=lambda text: self.report.step(f"{where}: {text}"))
+        self.report.times.append(Took(where, "powercut", time.monotonic() - start))
         if wrong:
             self.report.add(where, "powercut", "what was synced is there", "failed", "", wrong[:60])
         else:
@@ -533,8 +557,10 @@ class Check:
 
     async def run(self) -> None:
         tasks = self.plan()
-        if self.choice.host and not host_tests():
+        if self.choice.host and not built_host_tests():
             self.report.add("host", "tests", "", "failed", "none was built")
+        if not tasks:
+            self.report.step(f"nothing to run: {self.choice.nothing}")
         await asyncio.gather(self.provide_kernels(), *tasks)
         if self.choice.everything and self.affected.all:
             for k in {k for k, _ in self.kernels}:
@@ -556,7 +582,7 @@ def main() -> int:
     lab.pattern_binary()
     shutil.rmtree(lab.BUILD / "check", ignore_errors=True)
     asyncio.run(Check(choice, report, affected).run())
-    status = report.close(args.times)
+    status = report.close(args.times, may_be_empty=not (affected.all or choice.selected))
     if args.json:
         args.json.write_text(json.dumps({"results": [asdict(result) for result in report.results],
                                          "times": [asdict(took) for took in report.times]}, indent=1) + "\n")

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Runs functions as tests with TAP output: a test is named by its function and fails if it raises."""
+"""Runs functions as tests with TAP output: a test is named by its function and fails if it raises, but for Skip."""
 from __future__ import annotations
 
 import traceback
 from typing import Callable, Sequence
+
+
+class Skip(Exception):
+    """The test cannot be run here; the text says why."""
 
 
 def run(tests: Sequence[Callable[[], None]]) -> int:
@@ -15,6 +19,8 @@ def run(tests: Sequence[Callable[[], None]]) -> int:
         try:
             test()
             print(f"ok {number} - {name}")
+        except Skip as why:
+            print(f"ok {number} - {name} # SKIP {why}")
         except Exception:
             failed += 1
             print(f"not ok {number} - {name}")

@@ -6,6 +6,8 @@
 # topologies: switch
 # variants: plain
 # boot: lines
+# tier: all
+# long: 6.12
 # timeout: 240
 . "$LAB_ROOT/tests/perf/lib.sh"
 

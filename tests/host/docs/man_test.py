@@ -113,7 +113,7 @@ def the_command_leaves_no_stale_pages() -> None:
 
 def mandoc_has_no_complaint() -> None:
     if not shutil.which("mandoc"):
-        return
+        raise tap.Skip("no mandoc")
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *manpages.write(Path(folder))], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -172,7 +172,7 @@ def each_parameter_is_there_with_its_default() -> None:
     built, shown = parameters(), {}
     for name, module, value in re.findall(r"^\.It Cm (\w+) No of Nm (\w+) , default Cm (\w+)$", section("peerdma.4", "MODULE PARAMETERS"), re.M):
         shown[module, name] = value
-    assert len(built) == 7 and shown == built, shown.items() ^ built.items()
+    assert built and shown == built, shown.items() ^ built.items()
 
 
 def the_file_for_modprobe_has_each_parameter() -> None:

@@ -72,19 +72,53 @@ def short_leaves_out_what_is_long() -> None:
     assert guest_runs("check") < guest_runs("all", short=True)
 
 
+def host_test_that_says(*lines: str, status: int = 0) -> tuple[list[run.Result], str]:
+    """Its results, and what was printed of it."""
+    said, report = io.StringIO(), run.Report()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said):
+        path = Path(folder) / "says.sh"
+        path.write_text("#!/bin/sh\ncat <<'EOF'\n" + "".join(f"{line}\n" for line in lines) + f"EOF\nexit {status}\n")
+        path.chmod(0o755)
+        asyncio.run(run.run_host_test(path, report))
+    return report.results, said.getvalue()
+
+
 def a_failed_test_says_why() -> None:
     """Of TAP, whose reasons come behind the line."""
-    said = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said):
-        path = Path(folder) / "fails.sh"
-        path.write_text("#!/bin/sh\necho 1..2\necho not ok 1 - one\necho '# of this'\necho ok 2 - two\nexit 1\n")
-        path.chmod(0o755)
-        asyncio.run(run.run_host_test(path, run.Report()))
-    lines = said.getvalue().splitlines()
-    assert lines[0].endswith("fails: one") and "# of this" in lines[2], lines
+    _, said = host_test_that_says("1..2", "not ok 1 - one", "# of this", "ok 2 - two", status=1)
+    lines = said.splitlines()
+    assert lines[0].endswith("says: one") and "# of this" in lines[2], lines
+
+
+def what_a_host_test_says_is_counted() -> None:
+    runs = "[==========] Running 1 test from 1 test suite."
+    for lines, status, expected in (
+            (("1..2", "ok 1 - a", "ok 2 - b # SKIP no disk"), 0, [("passed", ""), ("skipped", "no disk")]),
+            (("1..1", "not ok 1 - a # SKIP no disk"), 1, [("failed", "no disk")]),
+            (("1..0 # SKIP no compiler",), 0, [("skipped", "no compiler")]),
+            (("1..0",), 0, [("failed", "it has no test")]),
+            (("[==========] Running 0 tests from 0 test suites.",), 0, [("failed", "it has no test")]),
+            ((), 0, [("failed", "planned None, showed 0")]),
+            (("1..2", "ok 1 - a"), 0, [("passed", ""), ("failed", "planned 2, showed 1")]),
+            (("1..1", "ok 1 - a"), 3, [("passed", ""), ("failed", "ended with status 3")]),
+            ((runs, "[       OK ] A.B (1 ms)"), 0, [("passed", "")]),
+            ((runs, "x.cpp:1: Skipped", "no io_uring", "[  SKIPPED ] A.B (0 ms)"), 0, [("skipped", "no io_uring")])):
+        results, _ = host_test_that_says(*lines, status=status)
+        assert [(result.status, result.reason) for result in results] == expected, (lines, results)
+
+
+def a_failure_is_repeated_by_a_command_that_selects_it() -> None:
+    for where, test, command in (("host", "unit", "TEST=unit"), ("7.2/switch", "read", "K=7.2 T=switch TEST=read"),
+                                 ("7.2-debug/switch", "boot", "K=7.2 DEBUG=1 T=switch"),
+                                 ("7.2-kcsan/edu/large", "large", "K=7.2 DEBUG=kcsan T=edu TEST=large"),
+                                 ("7.2/power", "powercut", "K=7.2 TEST=powercut"), ("meta/7.2", "hang", "TEST=hang")):
+        assert run.repeat_command(run.Result(where, test, "", "failed")) == f"make check {command}"
+    assert run.Choice(run.NEWEST, "plain", None, None, "powercut").power("plain")
+    assert not run.Choice(run.NEWEST, "plain", None, None, "read").power("plain")
 
 
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
-                      a_failed_test_says_why]))
+                      a_failed_test_says_why, what_a_host_test_says_is_counted,
+                      a_failure_is_repeated_by_a_command_that_selects_it]))

@@ -402,7 +402,7 @@ def the_largest_machine_fits_one_screen() -> None:
         tree.disk(f"md{n}", "sys/devices/virtual/block", 100 + n)
     seen = without(tree, ("sys/module/peerdma", "dev/peerdma", "lib/"))
     assert len(seen.items) > 40 and len(seen.text.splitlines()) > 100, len(seen.items)
-    assert len(seen.summary.splitlines()) == 24, seen.summary
+    assert len(seen.summary.splitlines()) <= 24, seen.summary
     assert re.search(r"^     \d+ more that are bad or warn$", seen.summary, re.M), seen.summary
 
 

@@ -98,7 +98,7 @@ def it_reads_definitions_again_upon_a_signal() -> None:
 
 def a_view_that_gets_no_device_fails_with_the_reason() -> None:
     if Path("/dev/ublk-control").exists():
-        return
+        raise tap.Skip("this machine has ublk")
     with service() as one:
         one.begin()
         one.told()
