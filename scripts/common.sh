@@ -21,6 +21,12 @@ say()  { printf '%s\n' "$*" >&2; }
 step() { printf '==> %s\n' "$*" >&2; }
 die()  { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# Abbreviations that are no spelling mistakes: lint and the git hook.
+# shellcheck disable=SC2034 # used by both
+CODESPELL_KNOWS=fo,hsa,inout,iput,nd,inflight
+# kernel_style HOME: clang-format's style of this kernel, with the 100 columns that its coding style permits
+kernel_style() { sed 's/^ColumnLimit: 80/ColumnLimit: 100/' "$1/build/.clang-format"; }
+
 # need_disk DIR MIB WHAT: fails early if the disk is too small.
 need_disk() {
 	local have

@@ -3,7 +3,7 @@
 #
 # fio.sh: builds build/bin/fio-cufile from Debian's source of fio, unchanged, with its engine libcufile. It is built
 # with our cufile.h and the CUDA stand-in and their libraries, for tests/guest/cufile/fio.sh. Run by .ci/run or by hand: it
-# takes one or two minutes and needs the network.
+# takes one or two minutes and needs the network. Status 75: the source could not be downloaded.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -18,7 +18,7 @@ sed -i -E 's/^Types: .*/Types: deb-src/; s/^deb /deb-src /' "$work/debian.source
 apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/debian.sources" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$work/lists"
 	-o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o APT::Sandbox::User=root)
 step "fetching fio's source"
-(cd "$work" && "${apt[@]}" update && "${apt[@]}" --download-only source fio) || die "cannot download the source of fio"
+(cd "$work" && "${apt[@]}" update && "${apt[@]}" --download-only source fio) || { echo "error: cannot download the source of fio" >&2; exit 75; }
 tar -xf "$work"/fio_*.orig.tar.?z -C "$work"
 src=$(echo "$work"/fio-*/)
 

@@ -34,10 +34,10 @@ mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' inc
 mapfile -t shell_files < <(git ls-files -co --exclude-standard '*.sh' .ci/run)
 mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
 mapfile -t all_files < <(git ls-files -co --exclude-standard)
+[ ${#all_files[@]} -gt 0 ] || die "git knows no files here"
 
 kernel_format() {
-	# The kernel's style, with the 100 columns that its coding style permits.
-	sed 's/^ColumnLimit: 80/ColumnLimit: 100/' "$kernel/build/.clang-format" >"$logs/clang-format"
+	kernel_style "$kernel" >"$logs/clang-format"
 	clang-format --style="file:$logs/clang-format" --dry-run --Werror "${kernel_files[@]}"
 }
 
@@ -136,7 +136,7 @@ lint "user: cppcheck" cppcheck -j "$(nproc)" --quiet --std=c++20 --language=c++ 
 lint "user: includes" scripts/includes.py
 lint "shell: shellcheck" shellcheck -S warning -x -P SCRIPTDIR "${shell_files[@]}"
 lint "python: pyflakes" pyflakes3 "${python_files[@]}"
-lint "all: codespell" codespell -L fo,hsa,inout,iput,nd,inflight "${all_files[@]}"
+lint "all: codespell" codespell -L "$CODESPELL_KNOWS" "${all_files[@]}"
 lint "all: SPDX" spdx
 lint "man: mandoc" man_pages
 lint "lib: ABI" scripts/abi.sh

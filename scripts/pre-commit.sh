@@ -1,17 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The git hook that `make hooks` offers: format and quick lint of the staged files, in seconds. `git commit --no-verify` passes it.
+# The git hook that `make hooks` offers: format and quick lint of what is staged, in seconds. `git commit --no-verify` passes it.
 set -uo pipefail
-cd "$(git rev-parse --show-toplevel)" || exit 1
+root=$(git rev-parse --show-toplevel) || exit 1
+. "$root/scripts/common.sh"
+cd "$root" || exit 1
 failed=0
 mapfile -t staged < <(git diff --cached --name-only --diff-filter=ACMR)
+[ ${#staged[@]} -gt 0 ] || exit 0
+# The index may differ from the working tree.
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+git checkout-index -a --prefix="$copy/"
+cd "$copy" || exit 1
 
-# run NAME COMMAND FILE...: nothing to do without files or without the command
+# run NAME COMMAND FILE...: nothing to do without files; a missing command is named
 run() {
 	local name=$1 command=$2 out
 	shift 2
-	[ $# -gt 0 ] && command -v "${command%% *}" >/dev/null || return 0
+	[ $# -gt 0 ] || return 0
+	command -v "${command%% *}" >/dev/null || {
+		echo "pre-commit: $name: not checked, as ${command%% *} is not installed (scripts/setup.sh lint)"
+		return
+	}
 	# shellcheck disable=SC2086 # a command and its options
 	out=$($command "$@" 2>&1) || {
 		echo "pre-commit: $name:"
@@ -23,13 +35,18 @@ run() {
 of() { # of REGEX: the staged files that it matches
 	printf '%s\n' "${staged[@]}" | grep -E "$1" || true
 }
-mapfile -t cpp < <(of '\.(cpp|hpp)$')
+mapfile -t cpp < <(of '\.(cpp|hpp)$|^include/[^/]*\.h$|^qemu/init\.c$')
+mapfile -t kernel < <(of '^(kernel|tests/kmod|include/uapi)/.*\.[ch]$')
 mapfile -t shell < <(of '\.sh$|^\.ci/run$')
 mapfile -t python < <(of '\.py$')
 run clang-format "clang-format --dry-run --Werror" "${cpp[@]}"
+if [ ${#kernel[@]} -gt 0 ] && built=$("$root/qemu/kernel.sh" have "$(newest_kernel)"); then
+	kernel_style "$built" >"$copy/.kernel-format"
+	run "clang-format, the kernel's style" "clang-format --style=file:$copy/.kernel-format --dry-run --Werror" "${kernel[@]}"
+fi
 run shellcheck "shellcheck -S warning -x -P SCRIPTDIR" "${shell[@]}"
 run "python: syntax" "python3 -m py_compile" "${python[@]}"
-run codespell "codespell" "${staged[@]}"
+run codespell "codespell -L $CODESPELL_KNOWS" "${staged[@]}"
 for file in "${staged[@]}"; do
 	case $file in *.c | *.h | *.cpp | *.hpp | *.sh | *.py | *Makefile)
 		head -n 5 "$file" | grep -q SPDX-License-Identifier || {

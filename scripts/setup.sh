@@ -12,7 +12,7 @@ program_packages='libibverbs-dev' # what else the guests' test programs are buil
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
 view_packages='iproute2 libisal-dev liblz4-dev libzstd-dev nvme-cli'
-check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev liblz4-dev libzstd-dev linux-headers-amd64 lz4 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind systemd udev xfsprogs zstd'
+check_packages='bindfs btrfs-progs clang crun dmsetup fsverity git graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev liblz4-dev libzstd-dev linux-headers-amd64 lz4 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind systemd udev xfsprogs zstd'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck g++-aarch64-linux-gnu pyflakes3 qemu-user shellcheck sparse'
 docs_packages='furo graphviz mandoc python3 python3-myst-parser python3-sphinx'
 deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian python3'
@@ -45,7 +45,7 @@ missing_elsewhere() {
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
 	case $1 in demo-rdma | bench) tools="$tools exportfs ip mkfs.xfs mount.nfs nfsdcld rdma rpc.mountd rpc.nfsd rpcbind" ;; esac
 	[ "$1" != demo-offload ] || tools="$tools ip nvme rdma tc" headers='isa-l/crc.h lz4frame.h zstd.h'
-	case $1 in demo | demo-rdma | demo-offload | bench) ;; *) tools="$tools clang++ dot mandoc mkfs.xfs patch" headers='gtest/gtest.h isa-l/crc.h lz4frame.h zstd.h' ;; esac
+	case $1 in demo | demo-rdma | demo-offload | bench) ;; *) tools="$tools clang++ dot git mandoc mkfs.xfs patch" headers='gtest/gtest.h isa-l/crc.h lz4frame.h zstd.h' ;; esac
 	case $1 in demo | demo-rdma | demo-offload) ;; *) headers="$headers infiniband/verbs.h" ;; esac
 	[ "$1" != lint ] || tools="$tools aarch64-linux-gnu-g++ abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 qemu-aarch64 shellcheck sparse"
 	[ "$1" != bench-pack ] || tools='g++ make pkg-config python3' headers=benchmark/benchmark.h

@@ -1,0 +1,123 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""scripts/hooks.sh and scripts/pre-commit.sh, the git hook that `make hooks` offers, in a repository of their own."""
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Iterator
+
+ROOT = Path(__file__).resolve()
+while not (ROOT / "qemu/lab.py").exists():
+    ROOT = ROOT.parent
+sys.path[:0] = [str(ROOT / "tests/host")]
+import tap  # noqa: E402
+
+FILES = ("scripts/common.sh", "scripts/hooks.sh", "scripts/pre-commit.sh", "qemu/kernel.sh", "qemu/kernels.tbl", "qemu/kernel.config", ".clang-format")
+SPDX = "// SPDX-License-Identifier: MIT\n"
+
+
+class Repository:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        for name in FILES:
+            if (ROOT / name).exists():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, root / name)
+        self.git("init", "-q")
+
+    def git(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=self.root, env=self.env, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+
+    def offer(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["scripts/hooks.sh"], cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def stage(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+        self.git("add", name)
+
+
+@contextlib.contextmanager
+def with_hook() -> Iterator[Repository]:
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Repository(Path(folder))
+        assert repository.offer().returncode == 0
+        yield repository
+
+
+def needs(command: str) -> None:
+    if not shutil.which(command):
+        raise tap.Skip(f"no {command}")
+
+
+def what_is_good_is_committed() -> None:
+    with with_hook() as repository:
+        repository.stage("a.cpp", SPDX + "int a();\n")
+        # An abbreviation that lint knows.
+        repository.stage("b.sh", "#!/bin/sh\n# SPDX-License-Identifier: MIT\necho 'put the inout of nd'\n")
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode == 0, done.stdout
+        assert repository.git("rev-parse", "HEAD").returncode == 0
+
+
+def refuses(name: str, text: str, says: str) -> None:
+    with with_hook() as repository:
+        repository.stage(name, text)
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode and says in done.stdout, done.stdout
+        assert repository.git("rev-parse", "HEAD").returncode
+        assert repository.git("commit", "-q", "--no-verify", "-m", "x").returncode == 0
+
+
+def a_file_without_a_license_is_refused() -> None:
+    refuses("a.py", "x = 1\n", "a.py: no SPDX line")
+
+
+def wrong_syntax_is_refused() -> None:
+    refuses("a.py", "# SPDX-License-Identifier: MIT\nx = = 1\n", "python: syntax")
+
+
+def a_format_of_its_own_is_refused() -> None:
+    needs("clang-format")
+    refuses("a.cpp", SPDX + "int   a( );\n", "clang-format")
+    refuses("include/a.h", SPDX + "int   a( );\n", "clang-format")
+
+
+def a_spelling_mistake_is_refused() -> None:
+    needs("codespell")
+    refuses("a.md", "It is " + "rec" + "ieved.\n", "codespell")
+
+
+def what_is_staged_counts() -> None:
+    with with_hook() as repository:
+        repository.stage("a.py", "# SPDX-License-Identifier: MIT\nx = = 1\n")
+        (repository.root / "a.py").write_text("# SPDX-License-Identifier: MIT\nx = 1\n")
+        assert "python: syntax" in repository.git("commit", "-qm", "x").stdout
+        repository.git("add", "a.py")
+        (repository.root / "a.py").write_text("x = = 1\n")
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode == 0, done.stdout
+
+
+def another_hook_is_kept() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Repository(Path(folder))
+        hook = repository.root / ".git/hooks/pre-commit"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\n")
+        done = repository.offer()
+        assert done.returncode and "another hook is there" in done.stdout, done.stdout
+        assert hook.read_text() == "#!/bin/sh\n"
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, a_format_of_its_own_is_refused,
+                      a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept]))
