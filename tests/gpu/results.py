@@ -24,7 +24,7 @@ import view_rows  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "Documentation/results"
 PAGE = FOLDER / "README.md"
-VIEWS = FOLDER / "views-h100-2026-11-27.txt"
+VIEWS = FOLDER / "views-h100-2026-11-28.txt"
 MIB = 1 << 20
 Key = tuple[str, int, int]  # what, bytes, threads
 

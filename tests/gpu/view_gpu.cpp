@@ -305,8 +305,10 @@ int main(int argc, char **argv)
 	const uint64_t per_call = static_cast<uint64_t>(number(6, 32)) * mib / 4;
 	must(elements && per_call, "the sizes must not be 0");
 	const std::string folder = argv[2], plain = make_plain(folder, elements);
+	const std::string image = make_image(folder, elements, 16);
 	const Way ways[] = {{"plain", plain, "u32:none", 0},
-			    {"view 16 bits", make_image(folder, elements, 16), "u32:none", 0},
+			    {"view 16 bits", image, "u32:none", 0},
+			    {"view 16 bits, verified", image, "u32:none", PEERDMA_VIEW_OPEN_VERIFY},
 			    {"view 17 bits", make_image(folder, elements, 17), "u32:none", 0},
 			    {"packed on the fly", plain, "u32:16", 0},
 			    {"packed on the fly, mapped", plain, "u32:16", PEERDMA_VIEW_OPEN_MAP}};
