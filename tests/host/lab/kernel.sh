@@ -24,5 +24,5 @@ refuses path 6.1
 refuses path 7.1
 refuses path bogus
 refuses have 6.13
-refuses path "$(awk '$1 == "kernel" { print $2; exit }' qemu/kernels.tbl)" typo
+refuses path "$(. scripts/common.sh && newest_kernel)" typo
 echo "1..$n"
