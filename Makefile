@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Targets only; scripts/, qemu/ and tests/ implement them.
-#   K=7.2|6.12  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
+#   K=KERNEL  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
 #   T=switch|switch-vtd|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile|view  tests    TEST=name  one of them
 #   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long; demo-offload with fewer tokens
@@ -42,7 +42,7 @@ check-all: ## every test: host, lab, guests on each kernel and a debug kernel; C
 help: ## this list
 	@awk -F':.*## ' '/^#= / { printf "\n%s\n", substr($$0, 4) } /^[a-z][a-z_. -]*:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@sed -n 's/^#   /  /p' Makefile
+	@sed -n "s/^#   K=KERNEL /  K=$$(awk '$$1 == "kernel" { print $$2 }' qemu/kernels.tbl | paste -sd '|') /p; s/^#   /  /p" Makefile
 
 #= Build and install
 module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache; W=1: a warning is a failure)

@@ -43,6 +43,7 @@ MIB = 1 << 20
 # The newest first, which is K's default.
 KERNELS = tuple(line.split()[1] for line in (ROOT / "qemu/kernels.tbl").read_text().splitlines() if line.startswith("kernel "))
 NEWEST, OLDEST = KERNELS[0], KERNELS[-1]
+BY_AGE = {"newest": NEWEST, "oldest": OLDEST}  # for headers of tests
 SLOW = ("debug", "kcsan", "rt")  # builds with more checks, qemu/NAME.config; gcov only counts lines: make coverage
 
 # Any match in a serial log makes the run fail.
@@ -139,14 +140,17 @@ class Test:
     def words(self, key: str, default: str = "") -> list[str]:
         return self.notes.get(key, default).split()
 
+    def kernels(self, key: str, default: str = "") -> set[str]:
+        """The words of a key, with a kernel's name for "newest" and "oldest"."""
+        return {BY_AGE.get(word, word) for word in self.words(key, default)}
+
     def is_on(self, k: str) -> bool:
         """Whether a kernel runs it."""
-        named = self.words("kernels", k)
-        return k in named or (k == NEWEST and "newest" in named)
+        return k in self.kernels("kernels", k)
 
     def is_long(self, k: str, variant: str) -> bool:
         """Whether it is left out there unless it is asked for. plain: on each kernel."""
-        return bool({variant, k if variant == "plain" else ""} & set(self.words("long")))
+        return bool({variant, k if variant == "plain" else ""} & self.kernels("long"))
 
     def is_for(self, variant: str) -> bool:
         """Whether a build of a kernel runs it. One that no header names, kcsan or rt, runs what plain and debug both do."""
@@ -175,6 +179,9 @@ class Test:
                 break
             if found := re.match(r"# ([a-z-]+): (.*)", line):
                 notes[found[1]] = found[2].strip()
+        for key, known in (("kernels", KERNELS), ("long", (*KERNELS, "plain", "debug"))):
+            if unknown := [word for word in notes.get(key, "").split() if word not in (*BY_AGE, *known)]:
+                raise LabError(f"{path}: # {key}: {unknown[0]}: expected {', '.join((*BY_AGE, *known))}")
         return cls(path.resolve(), notes)
 
 
@@ -695,7 +702,7 @@ class Boot:
                 make_disk(guest.path(disk), guest.disk_mib)
         job = guest.out / "job.env"
         values = {
-            "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
+            "LAB_K": guest.kernel.k, "LAB_OLDEST": OLDEST, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
             "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
             "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.nvme_disks),
             "LAB_GCOV": os.environ.get("PEERDMA_GCOV", ""), **guest.env,

@@ -8,11 +8,11 @@
 #   # variants: plain debug         optional, both if absent
 #   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands; skipped if one is missing
 #   # timeout: 60                   optional, seconds
-#   # long: 6.12 plain debug        optional: there make check and SHORT=1 leave it out (plain: on each kernel)
+#   # long: oldest plain debug      optional: there make check and SHORT=1 leave it out (plain: on each kernel)
 #   # tier: quick debug             optional: quick: also in check-quick; debug: in make check also on the debug kernel;
 #                                   all: only in check-all
 #
-# lab.py's environment: LAB_K LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
+# lab.py's environment: LAB_K LAB_OLDEST LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u
 
 # --- TAP
@@ -112,6 +112,13 @@ release_lock() {
 	kill -KILL "$locker"
 	exec {locker_fd}<&-
 }
+
+# --- What the kernel has. Where none of these tells kernels apart, a test compares LAB_K and LAB_OLDEST.
+has_option() { grep -q "^$1=[ym]$" "$LAB_KERNEL/config"; }
+# has_function NAME: in the kernel or in a loaded module
+has_function() { grep -q " $1\b" /proc/kallsyms; }
+# has_declared HEADER NAME: as kernel/compat/Kbuild.compat asks
+has_declared() { grep -qw "$2" "$LAB_KERNEL/build/include/linux/$1"; }
 
 # --- Finding devices. No forks: each costs an emulated guest 10 ms.
 # pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function

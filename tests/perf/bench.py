@@ -67,11 +67,10 @@ def table(k: str, result: counts.Counts) -> str:
     lines += ["", f"Kernel {k}: what one operation does, exactly", ""]
     lines += [f"{count:<40} {counts.human(size):>8} {value:>10g}" for (count, size), value in result.exact.items()]
     lines += ["", f"Kernel {k}: limits", ""]
-    for limit in counts.LIMITS:
-        if limit.k == k:
-            verdict = counts.judge_limit(result, limit)
-            state = "holds" if not verdict.wrong else "BROKEN" if limit.required else "not yet"
-            lines.append(f"{state:<8} {(verdict.wrong + verdict.notes)[0]}")
+    for limit in counts.limits(k):
+        verdict = counts.judge_limit(result, limit)
+        state = "holds" if not verdict.wrong else "BROKEN" if limit.required else "not yet"
+        lines.append(f"{state:<8} {(verdict.wrong + verdict.notes)[0]}")
     return "\n".join(lines) + "\n"
 
 
@@ -133,7 +132,10 @@ def main() -> int:
         raise lab.LabError(f"ONLY={only} is neither {' nor '.join(REPORTS)}")
     start = time.monotonic()
     OUT.mkdir(parents=True, exist_ok=True)
-    for k in [chosen] if chosen else lab.KERNELS:
+    kernels = [chosen] if chosen else lab.KERNELS
+    for k in kernels:
+        counts.limits(k)  # a missing one is an error before anything is booted
+    for k in kernels:
         kernel = lab.ready_kernel(k, "plain")
         for script, show in [REPORTS[only]] if only else REPORTS.values():
             show(k, asyncio.run(boots_of(kernel, script, start)))

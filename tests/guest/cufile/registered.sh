@@ -6,7 +6,7 @@
 # topologies: switch
 # variants: plain debug
 # timeout: 150
-# long: 6.12 debug
+# long: oldest debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

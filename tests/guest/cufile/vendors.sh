@@ -8,7 +8,7 @@
 # topologies: switch
 # variants: plain debug
 # timeout: 120
-# long: 6.12 debug
+# long: oldest debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

@@ -8,7 +8,7 @@
 # variants: plain
 # needs: rdma
 # timeout: 400
-# long: 6.12
+# long: oldest
 #
 # Not on a debug kernel; ways.sh covers that. There soft-RoCE needs longer for rings of many writes than any usable
 # timeout (with 30 s nvme-rdma gives up and reconnects in a loop), and lockdep reports the target's own locks

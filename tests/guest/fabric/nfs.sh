@@ -11,7 +11,7 @@
 # variants: plain
 # needs: CONFIG_BLK_DEV_DM dmsetup filefrag rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 400
-# long: 6.12
+# long: oldest
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -235,7 +235,7 @@ rm $store/bad
 # Open a file, then make the server local to this machine. A new lease must trigger a new lookup.
 client vers=4.2,rdma,port=20049
 what="a server past the network, while the file is open"
-if [ "$LAB_K" = 6.12 ]; then
+if ! has_function nfs_local_probe_async; then
 	skip "$what" "this kernel's client looks for it only once"
 else
 	same "$what" "$EXDEV $NFS_LOCAL 0" \

@@ -36,6 +36,16 @@ std::string gpu;      // PCI address
 bool pins, iommu;     // features of this kernel and this topology
 bool hotplugs = true; // not under lockdep
 
+/// Whether an exporter can ask if an importer can be told of a revocation. Without that ours refuses to pin.
+bool exporters_can_ask()
+{
+	std::ifstream symbols("/proc/kallsyms");
+	for (std::string line; std::getline(symbols, line);)
+		if (line.ends_with(" dma_buf_attach_revocable"))
+			return true;
+	return false;
+}
+
 std::string device() { return "/sys/bus/pci/devices/" + gpu; }
 
 void same(const std::string &what, const std::string &want, const std::string &got)
@@ -701,7 +711,7 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	gpu = argv[1];
-	pins = std::string(std::getenv("LAB_K")) != "6.12";
+	pins = exporters_can_ask();
 	iommu = std::string(std::getenv("LAB_TOPOLOGY")) == "edu-vtd";
 	hotplugs = std::string(std::getenv("LAB_VARIANT")) != "debug";
 

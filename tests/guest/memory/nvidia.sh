@@ -6,7 +6,7 @@
 # group: lifetime
 # topologies: switch
 # timeout: 120
-# long: 6.12 debug
+# long: oldest debug
 # coverage: gcov debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -29,8 +29,8 @@ for level in raid1 raid10; do
 	check "$level: nor to the far one" host compare disk1 0 65536 byte:17
 
 	got=$(plain_odirect /dev/md0 8192 34)
-	if [ "$LAB_K" = 6.12 ]; then
-		same "$level: on 6.12 md takes no plain O_DIRECT of such memory at all" -$EREMOTEIO "$got"
+	if [ "$LAB_K" = "$LAB_OLDEST" ]; then
+		same "$level: on $LAB_K md takes no plain O_DIRECT of such memory at all" -$EREMOTEIO "$got"
 		check "$level: the near leg is as it was" host compare disk0 0 65536 byte:17
 	else
 		same "$level: plain O_DIRECT is acknowledged" 4096 "$got"

@@ -6,7 +6,7 @@
 # topologies: switch rp rp-intel rp-vtd mf-vtd
 # variants: plain
 # timeout: 120
-# long: 6.12
+# long: oldest
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

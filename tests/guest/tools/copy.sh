@@ -6,7 +6,7 @@
 # topologies: switch
 # variants: plain
 # timeout: 300
-# long: 6.12
+# long: oldest
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -7,7 +7,7 @@
 # variants: plain
 # needs: CONFIG_OVERLAY_FS
 # timeout: 120
-# long: 6.12
+# long: oldest
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu0=$(pci_of 0x1af4:0x1110 0) gpu1=$(pci_of 0x1af4:0x1110 1)

@@ -7,7 +7,7 @@
 # tier: quick
 # variants: plain
 # timeout: 120
-# long: 6.12
+# long: oldest
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -5,7 +5,7 @@
 # group: view
 # topologies: switch
 # variants: plain
-# long: 6.12
+# long: oldest
 # needs: CONFIG_BLK_DEV_UBLK
 # timeout: 200
 . "$LAB_ROOT/tests/guest/lib.sh"

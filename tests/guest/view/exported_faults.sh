@@ -7,7 +7,7 @@
 # topologies: switch
 # variants: plain
 # tier: all
-# long: 6.12
+# long: oldest
 # needs: CONFIG_BLK_DEV_UBLK rdma
 # timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"

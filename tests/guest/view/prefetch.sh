@@ -6,7 +6,7 @@
 # topologies: switch
 # variants: plain
 # tier: all
-# long: 6.12
+# long: oldest
 # needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"

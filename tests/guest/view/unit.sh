@@ -6,7 +6,7 @@
 # topologies: switch
 # variants: plain
 # tier: all
-# long: 6.12
+# long: oldest
 # needs: CONFIG_BLK_DEV_UBLK CONFIG_PID_NS CONFIG_OVERLAY_FS systemd
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -3,24 +3,10 @@
 #
 # Programs that are not linked to libcufile.so.0 and load it by dlopen or LD_PRELOAD: client.cpp, each case with a CUDA
 # driver (the stand-in) and without one.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-build=${PEERDMA_BUILD:-$root/build}
+. "$(dirname "$0")/../tap.sh"
+temporary -p "$build"
 cufile=$build/lib/libcufile.so.0
-tmp=$(mktemp -d -p "$build")
-trap 'rm -rf "$tmp"' EXIT
-n=0 failed=0
 unset CUFILE_ENV_PATH_JSON
-
-# check NAME COMMAND...
-check() {
-	n=$((n + 1))
-	if "${@:2}" >"$tmp/out" 2>&1; then echo "ok $n - $1"; else
-		echo "not ok $n - $1"
-		sed 's/^/# /' "$tmp/out"
-		failed=1
-	fi
-}
 
 # client CASE [VARIABLE=VALUE...]
 client() { timeout 60 env "${@:2}" "$tmp/client" "$1" "$cufile" "$tmp/file" "$root/tests/host/cufile/cufile.symbols"; }
@@ -33,8 +19,7 @@ for name in $("$tmp/client"); do
 	[ "$name" != preloaded ] || preload=LD_PRELOAD=$cufile
 	check "$name, with a CUDA driver" client "$name" LD_LIBRARY_PATH="$build/tests/softgpu" $preload
 	if ldconfig -p | grep -q 'libcuda\.so\.1'; then
-		n=$((n + 1))
-		echo "ok $n - $name, without one # SKIP this machine has one"
+		skip "$name, without one" "this machine has one"
 	else
 		check "$name, without one" client "$name" LD_LIBRARY_PATH= $preload
 	fi
@@ -52,5 +37,4 @@ strange() { LD_PRELOAD=$cufile bash -c 'echo said; echo complained >&2; (exit 3)
 check "a stranger says what it says, and nothing else" test "$(strange)" = "$(printf 'said\ncomplained')"
 strange >/dev/null
 check "and ends as it ends" test $? = 3
-echo "1..$n"
-exit $failed
+finish

@@ -3,26 +3,14 @@
 #
 # A program ends while libcufile is busy: exits.cpp with the stand-in CUDA driver. It must end at once, with its own
 # status and without output; closing the driver during the exit succeeds.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-build=${PEERDMA_BUILD:-$root/build}
-tmp=$(mktemp -d -p "$build")
-trap 'rm -rf "$tmp"' EXIT
+. "$(dirname "$0")/../tap.sh"
+temporary -p "$build"
 echo '{}' >"$tmp/cufile.json"
 export CUFILE_ENV_PATH_JSON=$tmp/cufile.json LD_LIBRARY_PATH=$build/tests/softgpu:$build/lib
 ulimit -c 0
-n=0 failed=0
 
 # verdict NAME: passes if $? is 0; on failure, prints $tmp/out
-verdict() {
-	local good=$?
-	n=$((n + 1))
-	if [ $good = 0 ]; then echo "ok $n - $1"; else
-		echo "not ok $n - $1"
-		sed 's/^/# /' "$tmp/out"
-		failed=1
-	fi
-}
+verdict() { if [ $? = 0 ]; then ok "$1"; else not_ok "$1" "$(cat "$tmp/out")"; fi; }
 
 compile() {
 	g++ -std=c++20 -O1 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" -I"$root/tests/softgpu/include" "$@" \
@@ -66,5 +54,4 @@ done
 ends callback static all
 ends quick quick all
 ends exit reset idle
-echo "1..$n"
-exit $failed
+finish

@@ -110,12 +110,20 @@ def checked_in_baselines_suit_the_limits() -> None:
     for k in KERNELS:
         kept = counts.Counts(counts.read_csv(counts.HERE / f"baseline-{k}.csv"))
         assert counts.read_csv(counts.HERE / f"exact-{k}.csv")[("direct_read.host_bytes", 4 * KIB)] == 0
-        limits = [limit for limit in counts.LIMITS if limit.k == k]
-        assert limits
-        for limit in limits:
+        for limit in counts.limits(k):
             verdict = counts.judge_limit(kept, limit)
             assert not (limit.required and verdict.wrong) and verdict.wrong + verdict.notes, verdict
             assert "not counted" not in str(verdict), verdict
+
+
+def a_kernel_without_limits_is_an_error() -> None:
+    assert {limit.k for limit in counts.LIMITS} == set(tables.lab.KERNELS), counts.LIMITS
+    try:
+        counts.limits("6.1")
+    except ValueError as error:
+        assert str(error) == "counts.py has no limits for the kernel 6.1", error
+        return
+    raise AssertionError("6.1 has limits")
 
 
 def the_page_shows_the_baselines() -> None:
@@ -137,7 +145,7 @@ def the_plot_is_svg() -> None:
 TESTS: tuple[Callable[[], None], ...] = (
     parses, the_lowest_of_two_counts, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
     exact_counts_do_not_move, limits_hold_and_break, the_median_of_boots, files_come_back,
-    checked_in_baselines_suit_the_limits, the_page_shows_the_baselines, the_plot_is_svg)
+    checked_in_baselines_suit_the_limits, a_kernel_without_limits_is_an_error, the_page_shows_the_baselines, the_plot_is_svg)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def power_cut_of(*plan: bool) -> tuple[str, list[str], list[str]]:
         FakeBoot.plan = list(plan)
         powercut.Drive, powercut.make_images, lab.Boot, lab.boot = FlushedDrive, make_images, FakeBoot, second_boot
         try:
-            says, wrong = asyncio.run(powercut.one_round(lab.Kernel("7.2", "plain", out), out, 1, tell=messages.append))
+            says, wrong = asyncio.run(powercut.one_round(lab.Kernel(lab.NEWEST, "plain", out), out, 1, tell=messages.append))
         finally:
             powercut.Drive, powercut.make_images, lab.Boot, lab.boot = kept
     return says, wrong, messages

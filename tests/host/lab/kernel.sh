@@ -1,21 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The lab refuses an unknown kernel or build in one line, before it fetches, unpacks or builds anything.
-set -u
-cd "$(dirname "$0")/../../.." || exit 1
-cache=$(mktemp -d)
-trap 'rm -rf "$cache"' EXIT
-n=0
+. "$(dirname "$0")/../tap.sh"
+cd "$root" || exit 1
+temporary
 
 refuses() {
 	local status=0 said
-	n=$((n + 1))
-	said=$(XDG_CACHE_HOME=$cache PEERDMA_CACHE='' KSRC='' qemu/kernel.sh "$@" 2>&1) || status=$?
-	if [ "$status" = 1 ] && [ "$(wc -l <<<"$said")" = 1 ] && [ -z "$(ls "$cache")" ]; then
-		echo "ok $n - kernel.sh $*"
+	said=$(XDG_CACHE_HOME=$tmp PEERDMA_CACHE='' KSRC='' qemu/kernel.sh "$@" 2>&1) || status=$?
+	if [ "$status" = 1 ] && [ "$(wc -l <<<"$said")" = 1 ] && [ -z "$(ls "$tmp")" ]; then
+		ok "kernel.sh $*"
 	else
-		echo "not ok $n - kernel.sh $*"
-		echo "# status $status, it left $(ls "$cache"): $said"
+		not_ok "kernel.sh $*" "status $status, it left $(ls "$tmp"): $said"
 	fi
 }
 
@@ -24,5 +20,5 @@ refuses path 6.1
 refuses path 7.1
 refuses path bogus
 refuses have 6.13
-refuses path "$(awk '$1 == "kernel" { print $2; exit }' qemu/kernels.tbl)" typo
-echo "1..$n"
+refuses path "$(. scripts/common.sh && newest_kernel)" typo
+finish

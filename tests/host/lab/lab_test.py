@@ -119,7 +119,7 @@ def skips() -> None:
 
 def a_module_that_a_kernel_lacks_is_no_reason_to_build_again() -> None:
     with tempfile.TemporaryDirectory(dir=lab.BUILD) as folder:
-        kernel = lab.Kernel("7.2", "plain", Path(folder) / "home")
+        kernel = lab.Kernel(lab.NEWEST, "plain", Path(folder) / "home")
         builds = 0
 
         def build(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -215,7 +215,7 @@ def races_of_the_kernel() -> None:
     bar, head = "=" * 66, "BUG: KCSAN: data-race in xas_load / "
     theirs = [bar, head + "xas_store", " xas_load+0x1/0x2", " io_run+0x1/0x2 [peerdma]", bar]
     ours = [bar, head + "io_run [peerdma]", " io_run+0x1/0x2 [peerdma]", bar]
-    known = [regex for regex, _ in lab.known_splats("7.2-kcsan")]
+    known = [regex for regex, _ in lab.known_splats(f"{lab.NEWEST}-kcsan")]
     race = "BUG: KCSAN: data-race in "
     inline = [bar, race + "peerdma_file_get [peerdma] / percpu_ref_kill_and_confirm", " peerdma_file_get+0x1/0x2 [peerdma]", bar]
     other = [bar, race + "peerdma_file_get [peerdma] / peerdma_file_add [peerdma]", " peerdma_file_get+0x1/0x2 [peerdma]", bar]
@@ -227,15 +227,37 @@ def a_kernel_is_chosen_by_the_table_alone() -> None:
     """qemu/kernels.tbl is the only list of kernels. Only comments and the limits of tests/perf/counts.py name a
     single kernel."""
     assert lab.KERNELS == (lab.NEWEST, lab.OLDEST) and run.NEWEST == lab.NEWEST
-    value = re.compile(rf"""(["'=]|:-|path |have )({'|'.join(map(re.escape, lab.KERNELS))})(["'|}}]|\s|$)""", re.M)
-    assert value.search('K="${K:-' + lab.NEWEST + '}"') and value.search(f"kernel.sh path {lab.OLDEST} debug")
-    files = [path for glob in ("scripts/*.sh", "qemu/*.py", "qemu/*.sh", "tests/*.py", "tests/*.sh", "tests/host/docs/*.py", "tests/perf/*.py",
-                               "tests/power/*.py", ".ci/run") for path in lab.ROOT.glob(glob) if path.name != "counts.py"]
-    assert len(files) > 40, len(files)
+    value = re.compile(rf"""(["']|= ?|:-|path |have |\| |# (?:long|kernels): |^\s*)({'|'.join(map(re.escape, lab.KERNELS))})(["'|)}}]|\s|$)""", re.M)
+    for used in ('K="${K:-' + lab.NEWEST + '}"', f"kernel.sh path {lab.OLDEST} debug", f'[ "$LAB_K" = {lab.OLDEST} ]', f"for K={lab.OLDEST} in",
+                 f"case $LAB_K in\n{lab.OLDEST})", f"# long: {lab.OLDEST} debug", f'getenv("LAB_K")) != "{lab.OLDEST}"', f"| {lab.OLDEST} alone |"):
+        assert value.search(used), used
+    files = [path for glob in ("Makefile", "scripts/*.sh", "qemu/*.py", "qemu/*.sh", "tests/*.py", "tests/*.sh", "tests/guest/**/*", "tests/host/**/*",
+                               "tests/perf/*.py", "tests/perf/*.sh", "tests/power/*.py", ".ci/run")
+             for path in lab.ROOT.glob(glob) if path.suffix in ("", ".py", ".sh", ".cpp") and path.is_file() and path.name != "counts.py"]
+    assert len(files) > 200, len(files)
     for path in files:
         assert not (found := value.search(path.read_text())), f"{path}: {found[0]}"
     for k in lab.KERNELS:
         assert (lab.ROOT / f"qemu/kernel-{k}.config").exists() and (lab.ROOT / f"qemu/splats/{k}").exists(), k
+
+
+def headers_name_kernels_by_age() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        def test(header: str) -> lab.Test:
+            path = Path(folder) / "t.sh"
+            path.write_text(f"#!/bin/bash\n# {header}\n")
+            return lab.Test.load(path)
+
+        runs = [(lab.NEWEST, "plain"), (lab.NEWEST, "debug"), (lab.OLDEST, "plain"), (lab.OLDEST, "debug")]
+        for words, long in (("oldest", "0010"), ("newest", "1000"), (lab.OLDEST, "0010"), ("plain", "1010"), ("debug", "0101"),
+                            ("oldest debug", "0111")):
+            assert "".join(str(int(test(f"long: {words}").is_long(*run_))) for run_ in runs) == long, words
+        for words, on in (("newest", [lab.NEWEST]), ("oldest", [lab.OLDEST]), (lab.OLDEST, [lab.OLDEST])):
+            assert [k for k in lab.KERNELS if test(f"kernels: {words}").is_on(k)] == on, words
+        assert all(test("group: io").is_on(k) for k in lab.KERNELS)
+        for header in ("long: 6.1", "long: eldest", "kernels: plain", "long: oldest,debug"):
+            said = refused(lambda h=header: test(h))
+            assert f"# {header.split()[0]} {header.split()[1]}: expected newest, oldest, " in said, said
 
 
 def variants() -> None:
@@ -337,7 +359,7 @@ def of_the_jobs_that_wait_the_longest_begins_first() -> None:
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees, end_checks, splats_found, quiet_lines, known_splats,
-    races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, variants, archive, topologies, a_guest_test_is_found_by_its_name,
+    races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
     of_the_jobs_that_wait_the_longest_begins_first]
 

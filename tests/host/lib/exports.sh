@@ -2,36 +2,13 @@
 # SPDX-License-Identifier: MIT
 #
 # Each library exports what its headers declare, and libpeerdma what its map lists: no more and no less.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-build=${PEERDMA_BUILD:-$root/build}
+. "$(dirname "$0")/../tap.sh"
+temporary
 so=$build/lib/libpeerdma.so
 cufile=$build/lib/libcufile.so.0
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-n=0
 
-# same NAME FILE FILE
-same() {
-	n=$((n + 1))
-	if [ -s "$2" ] && diff "$2" "$3" >"$tmp/diff"; then
-		echo "ok $n - $1"
-	else
-		echo "not ok $n - $1"
-		sed 's/^/# /' "$tmp/diff"
-	fi
-}
-
-# check NAME COMMAND...
-check() {
-	local name=$1
-	shift
-	n=$((n + 1))
-	if "$@" >"$tmp/out" 2>&1; then echo "ok $n - $name"; else
-		echo "not ok $n - $name"
-		sed 's/^/# /' "$tmp/out"
-	fi
-}
+# alike FILE FILE: and not empty
+alike() { [ -s "$1" ] && diff "$1" "$2"; }
 
 # Every library has one entry: frame_dummy of the C runtime.
 starts_nothing() { [ "$(readelf -SW "$1" | sed -n 's/.* \.init_array *INIT_ARRAY *[0-9a-f]* [0-9a-f]* \([0-9a-f]*\) .*/\1/p')" = 000008 ]; }
@@ -63,8 +40,8 @@ library() {
 	nm -D --defined-only "$so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$tmp/exported"
 	sed -n 's/^\t\(peerdma_[a-z_]*\);$/\1/p' "$root/user/$4" | sort >"$tmp/mapped"
 	declared "$3" | sort >"$tmp/declared"
-	same "${prefix}the map lists what the header declares" "$tmp/declared" "$tmp/mapped"
-	same "${prefix}the library exports what the map lists" "$tmp/mapped" "$tmp/exported"
+	check "${prefix}the map lists what the header declares" alike "$tmp/declared" "$tmp/mapped"
+	check "${prefix}the library exports what the map lists" alike "$tmp/mapped" "$tmp/exported"
 	check "${prefix}every export has the version" bash -c "! nm -D --defined-only '$so' | awk '\$2 != \"A\"' | grep -vE '@@PEERDMA_0[.][12]\$'"
 	check "${prefix}its soname" bash -c "readelf -d '$so' | grep -q 'SONAME.*\\[$name.0\\]'"
 	check "${prefix}no static constructors" starts_nothing "$so"
@@ -84,7 +61,7 @@ nm -D --defined-only "$cufile" | awk '$2 != "A" { print $3 }' | sort >"$tmp/expo
 	sed -n 's/^[A-Za-z].*[ *]\(cuFile[A-Za-z0-9_]*\)(.*/\1/p' "$root/include/cufile.h"
 	declared peerdma_cufile.h
 } | sort >"$tmp/declared"
-same "libcufile exports what its headers declare" "$tmp/declared" "$tmp/exported"
+check "libcufile exports what its headers declare" alike "$tmp/declared" "$tmp/exported"
 # The list is separate from the header, so that a declaration lost there is noticed.
 grep -v '^#' "$root/tests/host/cufile/cufile.symbols" | sort >"$tmp/public"
 comm -23 "$tmp/public" "$tmp/exported" >"$tmp/missing"
@@ -94,7 +71,7 @@ check "it is never unloaded" bash -c "readelf -d '$cufile' | grep -q 'FLAGS_1.*N
 readelf -n "$cufile" | awk '$1 == "Provider:" { provider = $2 } $1 == "Name:" { name = $2 } $1 == "Arguments:" { print provider, name, NF - 1 }' |
 	sort -u >"$tmp/probes"
 printf '%s\n' 'libcufile io_begin 6' 'libcufile io_end 6' >"$tmp/wanted"
-same "its probes, with six arguments each" "$tmp/wanted" "$tmp/probes"
+check "its probes, with six arguments each" alike "$tmp/wanted" "$tmp/probes"
 check "no versions" bash -c "! readelf -SW '$cufile' | grep -q gnu.version_d"
 check "no static constructors" starts_nothing "$cufile"
 check "an old libstdc++ will do" needs_no_newer "$cufile" GLIBCXX_3.4.26
@@ -102,4 +79,4 @@ needed='libstdc|libgcc_s|libc\.|libm\.|ld-linux'
 # Without liburing.a it is linked dynamically.
 [ -e "$(${CXX:-g++} -print-file-name=liburing.a)" ] || needed="$needed|liburing\."
 check "CUDA, udev and libpeerdma are not needed to load it" bash -c "! readelf -d '$cufile' | grep NEEDED | grep -vE '$needed'"
-echo "1..$n"
+finish

@@ -2,30 +2,13 @@
 # SPDX-License-Identifier: MIT
 #
 # Every public header compiles on its own, with strict warnings, from the tree and from where make install puts it.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-build=${PEERDMA_BUILD:-$root/build}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-n=0
-
-# try NAME COMMAND...
-try() {
-	local name=$1
-	shift
-	n=$((n + 1))
-	if "$@" >"$tmp/out" 2>&1; then
-		echo "ok $n - $name"
-	else
-		echo "not ok $n - $name"
-		sed 's/^/# /' "$tmp/out"
-	fi
-}
+. "$(dirname "$0")/../tap.sh"
+temporary
 
 # alone DIR HEADER COMPILER STANDARD SUFFIX
 alone() {
 	printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$2" "$2" >"$tmp/alone.$5"
-	try "$2 alone, $3 $4${6:+, $6}" "$3" "-std=$4" -Wall -Wextra -Wshadow -Wpedantic -Werror -fsyntax-only \
+	check "$2 alone, $3 $4${6:+, $6}" "$3" "-std=$4" -Wall -Wextra -Wshadow -Wpedantic -Werror -fsyntax-only \
 		-I"$1" "$tmp/alone.$5"
 }
 
@@ -42,13 +25,13 @@ for compiler in gcc clang; do
 done
 
 # Installs the library, finds it with pkg-config, links and runs a program.
-try "make install" make -s -C "$root/user" install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/usr
+check "make install" make -s -C "$root/user" install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/usr
 # As root does after "make CXXFLAGS=... lib tools", without these flags.
 compiles_nothing() {
 	make -n -C "$root/user" install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/usr CXXFLAGS="-O0 -g" >"$tmp/commands" &&
 		! grep -E -- ' -c .*[.]cpp' "$tmp/commands"
 }
-try "with other flags it compiles nothing again" compiles_nothing
+check "with other flags it compiles nothing again" compiles_nothing
 export PKG_CONFIG_PATH=$tmp/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tmp/root
 cat >"$tmp/use.c" <<'C'
 #include <peerdma.h>
@@ -64,10 +47,10 @@ if command -v pkg-config >/dev/null; then
 else
 	flags=(-I"$tmp/root/usr/include/peerdma" -L"$tmp/root/usr/lib" -lpeerdma)
 fi
-try "a C program links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/use.c" -o "$tmp/use" "${flags[@]}"
-try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/use"
-try "a C++ program links" g++ -std=c++20 -Wall -Wextra -Werror "$tmp/use.cpp" -o "$tmp/usexx" "${flags[@]}"
-try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/usexx"
+check "a C program links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/use.c" -o "$tmp/use" "${flags[@]}"
+check "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/use"
+check "a C++ program links" g++ -std=c++20 -Wall -Wextra -Werror "$tmp/use.cpp" -o "$tmp/usexx" "${flags[@]}"
+check "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/usexx"
 cat >"$tmp/verbs.c" <<'C'
 #include <infiniband/verbs.h>
 #include <peerdma_verbs.h>
@@ -78,9 +61,9 @@ if command -v pkg-config >/dev/null; then
 else
 	flags+=(-lpeerdma-verbs)
 fi
-try "a program of verbs links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/verbs.c" -o "$tmp/verbs" "${flags[@]}"
-try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/verbs"
-try "the worked example, as it says" g++ -std=c++20 -Wall -Wextra -Werror "$root/Documentation/examples/file_to_gpu.cpp" \
+check "a program of verbs links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/verbs.c" -o "$tmp/verbs" "${flags[@]}"
+check "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/verbs"
+check "the worked example, as it says" g++ -std=c++20 -Wall -Wextra -Werror "$root/Documentation/examples/file_to_gpu.cpp" \
 	-o "$tmp/example" "${flags[@]}" -libverbs
 # For packagers: make install creates the group, but not a second time.
 group() {
@@ -89,11 +72,11 @@ group() {
 }
 if command -v systemd-sysusers >/dev/null; then
 	mkdir -p "$tmp/root/etc"
-	try "the group that is installed" group
+	check "the group that is installed" group
 fi
-try "the udev rule that is installed" grep -q GROUP=.peerdma. "$tmp/root/usr/lib/udev/rules.d/60-peerdma.rules"
-try "the parameters for modprobe that are installed" grep -q "^#options peerdma user_max=" "$tmp/root/usr/lib/modprobe.d/peerdma.conf"
-try "the installed command finds its library" "$tmp/root/usr/bin/peerdma" --version
+check "the udev rule that is installed" grep -q GROUP=.peerdma. "$tmp/root/usr/lib/udev/rules.d/60-peerdma.rules"
+check "the parameters for modprobe that are installed" grep -q "^#options peerdma user_max=" "$tmp/root/usr/lib/modprobe.d/peerdma.conf"
+check "the installed command finds its library" "$tmp/root/usr/bin/peerdma" --version
 
 # Uninstall removes our files and keeps other files, even of the same name.
 into() { make -s -C "$root/user" "$1" BUILD="$build" DESTDIR="$2" PREFIX=/usr MODPROBEDIR=/etc/modprobe.d; }
@@ -110,6 +93,6 @@ own() {
 	find "$tmp/own" ! -type d -o -name peerdma
 	[ -z "$(find "$tmp/own" ! -type d -o -name peerdma)" ] && [ -d "$tmp/own/usr/lib/pkgconfig" ]
 }
-try "without DESTDIR it leaves the folders that others use" own
-try "make uninstall leaves nothing of ours, and what others have" left
-echo "1..$n"
+check "without DESTDIR it leaves the folders that others use" own
+check "make uninstall leaves nothing of ours, and what others have" left
+finish

@@ -3,11 +3,8 @@
 #
 # scripts/arm64.sh with stand-ins for the mirror, the compiler and the emulator: when it asks the mirror, what it keeps, and that each
 # failure is one.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-n=0 failed=0
+. "$(dirname "$0")/../tap.sh"
+temporary
 unset ARM64_SYSROOT MAKEFLAGS MAKELEVEL V
 export PEERDMA_BUILD=$tmp/build PEERDMA_CACHE=$tmp/cache PATH=$tmp/bin:$PATH STATE=$tmp/state
 
@@ -58,75 +55,69 @@ next_day() { find "$PEERDMA_CACHE" -name asked -exec touch -r {} -d '25 hours ag
 ends() {
 	local status=0 said
 	said=$("$tmp/scripts/arm64.sh" 2>&1) || status=$?
-	[ "$status" = "$1" ] && [[ $said = *$2* ]] || { printf '%s\n' "status $status" "$said" | sed 's/^/# /'; return 1; }
+	[ "$status" = "$1" ] && [[ $said = *$2* ]] || { printf '%s\n' "status $status" "$said"; return 1; }
 }
-asked() { [ "$(paste -sd ' ' "$tmp/state/questions" 2>/dev/null)" = "$*" ] || { sed 's/^/# asked: /' "$tmp/state/questions"; return 1; }; }
+asked() { [ "$(paste -sd ' ' "$tmp/state/questions" 2>/dev/null)" = "$*" ] || { sed 's/^/asked: /' "$tmp/state/questions"; return 1; }; }
 sysroots() { [ "$(find "$PEERDMA_CACHE/arm64" -maxdepth 1 -name 'sysroot-*' | wc -l)" = "$1" ]; }
-ok() {
-	n=$((n + 1))
-	if "${@:2}"; then echo "ok $n - $1"; else echo "not ok $n - $1"; failed=1; fi
-}
-
 reset
-ok "an empty cache: succeeds" ends 0 "3 tests"
-ok "the mirror is asked, packages are downloaded" asked update download
-ok "the compiler and the emulator use what was unpacked" grep -q "^viewd aarch64-linux-gnu-g++ --sysroot=$(cat "$tmp/state/root") $PEERDMA_BUILD/arm64$" "$tmp/state/built"
-ok "a link from / on stays within" test "$(readlink "$(cat "$tmp/state/root")/usr/lib/absolute")" = ../include/a.h
-ok "archives are not kept" test -z "$(find "$PEERDMA_CACHE" -name '*.deb')"
+check "an empty cache: succeeds" ends 0 "3 tests"
+check "the mirror is asked, packages are downloaded" asked update download
+check "the compiler and the emulator use what was unpacked" grep -q "^viewd aarch64-linux-gnu-g++ --sysroot=$(cat "$tmp/state/root") $PEERDMA_BUILD/arm64$" "$tmp/state/built"
+check "a link from / on stays within" test "$(readlink "$(cat "$tmp/state/root")/usr/lib/absolute")" = ../include/a.h
+check "archives are not kept" test -z "$(find "$PEERDMA_CACHE" -name '*.deb')"
 touch "$PEERDMA_BUILD/arm64/kept"
-ok "the same day: succeeds" ends 0 ""
-ok "the mirror is not asked again" asked update download
-ok "what was built is kept" test -e "$PEERDMA_BUILD/arm64/kept"
+check "the same day: succeeds" ends 0 ""
+check "the mirror is not asked again" asked update download
+check "what was built is kept" test -e "$PEERDMA_BUILD/arm64/kept"
 next_day
-ok "the next day, the same versions: succeeds" ends 0 ""
-ok "nothing is downloaded" asked update download update
+check "the next day, the same versions: succeeds" ends 0 ""
+check "nothing is downloaded" asked update download update
 next_day
 echo 1-2 >"$tmp/state/version"
-ok "another version: succeeds" ends 0 ""
-ok "it is downloaded" asked update download update update download
-ok "beside the one before, which others may use" sysroots 2
-ok "what was built with the one before is gone" test ! -e "$PEERDMA_BUILD/arm64/kept"
+check "another version: succeeds" ends 0 ""
+check "it is downloaded" asked update download update update download
+check "beside the one before, which others may use" sysroots 2
+check "what was built with the one before is gone" test ! -e "$PEERDMA_BUILD/arm64/kept"
 touch "$PEERDMA_BUILD/arm64/kept"
 echo "compiler 2" >"$tmp/state/compiler"
-ok "another compiler: succeeds" ends 0 ""
-ok "what the one before has built is gone" test ! -e "$PEERDMA_BUILD/arm64/kept"
+check "another compiler: succeeds" ends 0 ""
+check "what the one before has built is gone" test ! -e "$PEERDMA_BUILD/arm64/kept"
 next_day
 touch "$tmp/state/unreachable"
-ok "the mirror cannot be reached: goes on with the cache" ends 0 "going on with sysroot-"
-ok "with the newest in it" grep -q 1-2 "$(cat "$tmp/state/root")/usr/include/a.h"
+check "the mirror cannot be reached: goes on with the cache" ends 0 "going on with sysroot-"
+check "with the newest in it" grep -q 1-2 "$(cat "$tmp/state/root")/usr/include/a.h"
 find "$PEERDMA_CACHE" -name asked -exec touch -d '31 days ago' {} + -execdir touch -d '31 days ago' . ';'
 rm "$tmp/state/unreachable"
-ok "a month later: succeeds" ends 0 ""
-ok "the older one is removed" sysroots 1
+check "a month later: succeeds" ends 0 ""
+check "the older one is removed" sysroots 1
 
 reset
 touch "$tmp/state/unreachable"
-ok "the mirror cannot be reached, nothing in the cache: fails" ends 1 "no arm64 libraries are in the cache"
+check "the mirror cannot be reached, nothing in the cache: fails" ends 1 "no arm64 libraries are in the cache"
 reset
 touch "$tmp/state/incomplete"
-ok "a download fails: fails" ends 1 "could not fetch the arm64 libraries"
-ok "nothing of it is in the cache" sysroots 0
+check "a download fails: fails" ends 1 "could not fetch the arm64 libraries"
+check "nothing of it is in the cache" sysroots 0
 reset
 echo 2 >"$tmp/state/make"
-ok "it does not build: fails" ends 2 ""
+check "it does not build: fails" ends 2 ""
 reset
 echo "orr w0, w0, w1" >"$tmp/state/instructions"
-ok "no vector instruction: fails" ends 1 "has not made NEON instructions of it"
+check "no vector instruction: fails" ends 1 "has not made NEON instructions of it"
 reset
 echo 1 >"$tmp/state/tests"
-ok "a unit test fails: fails" ends 1 ""
+check "a unit test fails: fails" ends 1 ""
 reset
 echo "[  PASSED  ] 0 tests." >"$tmp/state/passed"
-ok "no unit test is run: fails" ends 1 "no unit test was run"
+check "no unit test is run: fails" ends 1 "no unit test was run"
 reset
 echo 1 >"$tmp/state/viewd"
-ok "peerdma-viewd does not start: fails" ends 1 "peerdma-viewd --help failed"
+check "peerdma-viewd does not start: fails" ends 1 "peerdma-viewd --help failed"
 reset
 ARM64_SYSROOT=$tmp/own
 export ARM64_SYSROOT
-ok "a folder of one's own that is not there: fails" ends 1 "ARM64_SYSROOT=$tmp/own has no usr/include"
+check "a folder of one's own that is not there: fails" ends 1 "ARM64_SYSROOT=$tmp/own has no usr/include"
 dpkg-deb -x a.deb "$tmp/own"
-ok "a folder of one's own: succeeds" ends 0 "3 tests"
-ok "the mirror is not asked" test ! -e "$tmp/state/questions"
-echo "1..$n"
-exit $failed
+check "a folder of one's own: succeeds" ends 0 "3 tests"
+check "the mirror is not asked" test ! -e "$tmp/state/questions"
+finish

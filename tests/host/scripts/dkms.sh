@@ -4,21 +4,9 @@
 # The file that tells DKMS about the modules (scripts/debian/peerdma-dkms.dkms), sourced by a shell as DKMS does. It
 # names what kernel/Kbuild builds. Without the kernel's headers it names what was built for that kernel, so that DKMS
 # removes it. tests/packages.sh runs DKMS itself.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-n=0 failed=0
+. "$(dirname "$0")/../tap.sh"
+temporary
 sed 's/#MODULE_VERSION#/1.2/' "$root/scripts/debian/peerdma-dkms.dkms" >"$tmp/dkms.conf"
-
-# same WHAT WANT GOT
-same() {
-	n=$((n + 1))
-	if [ "$2" = "$3" ]; then echo "ok $n - $1"; else
-		printf 'not ok %s - %s\n# want: %s\n# got:  %s\n' $n "$1" "$2" "$3"
-		failed=1
-	fi
-}
 
 # named: the modules, sorted; each has all settings that DKMS requires. DKMS defines the variables' names.
 named() {
@@ -65,5 +53,4 @@ same "headers gone, all were built" "peerdma peerdma_nfs peerdma_nvidia peerdma_
 # A module that the present headers cannot build must not be listed, even if it was built before.
 mkdir -p "$tmp/headers/include/config" && touch "$tmp/headers/include/config/auto.conf"
 same "headers are back, of a kernel without RDMA" "peerdma peerdma_nvidia" "$(named)"
-echo "1..$n"
-exit $failed
+finish

@@ -3,24 +3,19 @@
 #
 # make module with fake kernels. On an unknown kernel a warning is shown but the build succeeds; where we look for
 # warnings (the lab's kernels, make lint) a warning is a failure.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-n=0 failed=0
+. "$(dirname "$0")/../tap.sh"
+temporary
 unset KSRC W V
 export PEERDMA_BUILD=$tmp/out
 
 # build STATUS WANTED UNWANTED FOLDER [VARIABLE=VALUE...]: expects the status, and output with WANTED, without UNWANTED
 build() {
 	local said status=0
-	n=$((n + 1))
 	said=$(env "${@:5}" "$root/scripts/module.sh" "$4" 2>&1) || status=$?
 	if [ $status = "$1" ] && [[ $said =~ $2 ]] && ! [[ $said =~ $3 ]]; then
-		echo "ok $n - $(basename "$4") ${*:5}: status $1, $2"
+		ok "$(basename "$4") ${*:5}: status $1, $2"
 	else
-		printf '%s\n' "not ok $n - $(basename "$4") ${*:5}: status $1, $2" "status $status, $said" | sed '2,$s/^/# /'
-		failed=1
+		not_ok "$(basename "$4") ${*:5}: status $1, $2" "status $status, $said"
 	fi
 }
 
@@ -50,5 +45,4 @@ build 0 "warning: odd.*/peerdma\.ko$" "error" "$tmp/lab-warns" KSRC=/somewhere
 mv "$tmp/headers-warns/wrong" "$tmp/headers-warns/Makefile"
 build 1 "asked for W=.main.c:7: error: wrong.*does not build" "W=1" "$tmp/headers-warns"
 build 1 "no kernel at" "W=" "$tmp/none"
-echo "1..$n"
-exit $failed
+finish

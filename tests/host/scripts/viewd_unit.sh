@@ -3,26 +3,15 @@
 #
 # peerdma-viewd.service, as make install writes it: systemd understands each line, the sandbox is as tight as it was, and what it
 # names is what the service uses by default. Nothing is started.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-build=${PEERDMA_BUILD:-$root/build}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-n=0
+. "$(dirname "$0")/../tap.sh"
+temporary
 
-# check WHAT COMMAND...
-check() {
-	local what=$1
-	shift
-	n=$((n + 1))
-	if "$@" >"$tmp/out" 2>&1; then
-		echo "ok $n - $what"
-	else
-		echo "not ok $n - $what"
-		sed 's/^/# /' "$tmp/out"
-	fi
+silent() {
+	local said status=0
+	said=$("$@" 2>&1) || status=$?
+	echo "$said"
+	[ $status = 0 ] && [ -z "$said" ]
 }
-silent() { "$@" && [ ! -s "$tmp/out" ]; }
 
 unit=$tmp/peerdma-viewd.service
 sed "s|/usr/sbin/|$build/bin/|" "$root/scripts/peerdma-viewd.service" >"$unit"
@@ -42,8 +31,7 @@ if command -v systemd-analyze >/dev/null; then
 	check "which a unit without its sandbox has not" eval '! systemd-analyze security --offline=true --threshold=25 "$tmp/open.service"'
 else
 	for what in "systemd understands it" "its exposure is 2.5 or less" "which a unit without its sandbox has not"; do
-		n=$((n + 1))
-		echo "ok $n - $what # SKIP there is no systemd-analyze"
+		skip "$what" "there is no systemd-analyze"
 	done
 fi
-echo "1..$n"
+finish

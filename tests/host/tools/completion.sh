@@ -2,22 +2,10 @@
 # SPDX-License-Identifier: MIT
 #
 # bash completion and the manual page match the peerdma command's own tree of subcommands and options.
-set -u
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-tool=${PEERDMA_BUILD:-$root/build}/bin/peerdma
+. "$(dirname "$0")/../tap.sh"
+tool=$build/bin/peerdma
 page=$root/Documentation/man/peerdma.1
 view_page=$root/Documentation/man/peerdma-view.1
-n=0
-
-# same NAME WANT GOT
-same() {
-	n=$((n + 1))
-	if [ -n "$2" ] && [ "$2" = "$3" ]; then
-		echo "ok $n - $1"
-	else
-		printf 'not ok %d - %s\n# want: %s\n# got:  %s\n' "$n" "$1" "$2" "$3"
-	fi
-}
 
 # complete_word WORD...: the completions of the last word, sorted
 complete_word() {
@@ -66,4 +54,4 @@ for name in $views; do
 	same "view $name: the page describes it" 1 "$(grep -c "^\.It Cm $name\$" "$view_page")"
 done
 same "the page describes the common options" "--help --json --version " "$(sed -n 's/^\.It Fl -\([a-z]*\)$/--\1/p' "$page" | sort | tr '\n' ' ')"
-echo "1..$n"
+finish
