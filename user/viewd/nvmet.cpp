@@ -143,7 +143,20 @@ void Nvmet::add(const std::string &nqn, const std::string &device, const std::ve
 	}
 	// The last: from here on hosts may connect.
 	for (const std::string &number : port_numbers_)
-		make_link(subsystem, root_ / "ports" / number / "subsystems" / nqn);
+		listen(number, nqn);
+}
+
+// The first subsystem of a port opens it.
+void Nvmet::listen(const std::string &number, const std::string &nqn) const
+{
+	const fs::path port = root_ / "ports" / number, link = port / "subsystems" / nqn;
+	std::error_code error;
+	if (!fs::is_symlink(link, error))
+		fs::create_symlink(root_ / "subsystems" / nqn, link, error);
+	if (error)
+		throw std::runtime_error(fmt::format("--port {}:{}:{} cannot be opened: {}", get(port / "addr_trtype"),
+						     get(port / "addr_traddr"), get(port / "addr_trsvcid"),
+						     error.message()));
 }
 
 // Whether a subsystem that is there lets another host connect, or by another port.

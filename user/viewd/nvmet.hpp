@@ -31,6 +31,7 @@ public:
 
 private:
 	void make_port(const NvmetPort &port);
+	void listen(const std::string &number, const std::string &nqn) const;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;
