@@ -57,7 +57,7 @@ install: lib tools viewd ## libraries (libcufile.so.0 too), command, peerdma-vie
 uninstall: ## remove installed files (PREFIX=, DESTDIR=)
 	$(Q)$(MAKE) --no-print-directory -C user uninstall BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
 
-deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
+deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command, service of views
 	$(Q)scripts/deb.sh
 
 docs: ## the documentation as HTML, in build/docs, its links checked

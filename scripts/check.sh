@@ -18,6 +18,14 @@ host_tests=host-tests programs=most polite=
 if [ "${GROUP:-}" = host ] || { [ -z "${GROUP:-}${T:-}" ] && { [ "${TIER:-all}" = all ] || [ -n "${TEST:-}${K:-}${DEBUG:-}" ]; }; }; then
 	host_tests=host-tests-all programs=all
 fi
+# One guest test needs no host test, and ThreadSanitizer's programs are needed for those of their name.
+if [ -n "${TEST:-}" ] && [ "${GROUP:-}" != host ]; then
+	if [ -n "$(find "$PEERDMA_ROOT"/tests/guest/*/ "$PEERDMA_ROOT/tests/perf" -name "$TEST.sh")" ]; then
+		host_tests=
+	elif [[ $TEST != *_threads ]]; then
+		host_tests=host-tests
+	fi
+fi
 # The kernel that the first guests need is built meanwhile: its download and its links use one CPU or none. tests/run.py
 # waits for it, or reports why it cannot be built.
 if [ -z "${TEST:-}${GROUP:-}${CHANGED:-}${DEBUG:-}${KSRC:-}" ]; then
@@ -26,7 +34,8 @@ if [ -z "${TEST:-}${GROUP:-}${CHANGED:-}${DEBUG:-}${KSRC:-}" ]; then
 	trap end_builder EXIT
 	polite="nice -n 5"
 fi
-$polite "$PEERDMA_ROOT/scripts/user.sh" lib tools "$host_tests"
+# shellcheck disable=SC2086 # one word or none
+$polite "$PEERDMA_ROOT/scripts/user.sh" lib tools $host_tests
 $polite make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" $programs || die "the test programs do not build"
 # It ends when this script does.
 setpriv --pdeathsig TERM "$PEERDMA_ROOT/tests/run.py" "$@"

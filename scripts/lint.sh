@@ -34,7 +34,7 @@ mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' inc
 mapfile -t shell_files < <(git ls-files -co --exclude-standard '*.sh' .ci/run)
 mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
 mapfile -t all_files < <(git ls-files -co --exclude-standard)
-[ ${#all_files[@]} -gt 0 ] || die "git knows no files here"
+[ ${#all_files[@]} -gt 0 ] || die "git ls-files lists no file in $PEERDMA_ROOT: run make lint in a clone that git trusts"
 
 kernel_format() {
 	kernel_style "$kernel" >"$logs/clang-format"

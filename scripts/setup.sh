@@ -17,6 +17,9 @@ lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck g++-aarc
 docs_packages='furo graphviz mandoc python3 python3-myst-parser python3-sphinx'
 deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian python3'
 
+# The lab's guests, and the names of packages below, are of this architecture.
+[ "$(uname -m)" = x86_64 ] || [ "${1:-}" = deb ] || [ "${1:-}" = docs ] || die "this machine is $(uname -m): the lab needs x86-64"
+
 packages_of() {
 	case ${1:-} in
 	demo) echo "$kernel_packages $user_packages $guest_packages" ;;

@@ -127,16 +127,21 @@ class Report:
 
 def repeat_command(result: Result) -> str:
     """The command that runs a result's test again, alone."""
-    if "/" not in result.where:
-        return f"make check TEST={result.test}" if result.where == "host" else "make check-all"
-    kernel, topology = result.where.split("/")[:2]
-    if kernel == "meta":
+    kernel, _, topology = result.where.partition("/")
+    topology = topology.split("/")[0]
+    if kernel in ("host", "meta"):
         return f"make check TEST={result.test}"
+    if kernel == "kernel":
+        return f"qemu/kernel.sh path {result.test}"
     k, _, variant = kernel.partition("-")
+    if result.test == "modules":
+        return f"make module KDIR=$(qemu/kernel.sh path {k} {variant or 'plain'})"
+    if not topology:
+        return "make check-all"
     debug = {"": "", "debug": " DEBUG=1"}.get(variant, f" DEBUG={variant}")
     tree = f" KSRC={shlex.quote(os.environ['KSRC'])}" if os.environ.get("KSRC") else ""
     where = "" if topology == "power" else f" T={topology}"
-    test = "" if result.test in ("boot", "modules") else f" TEST={result.test}"
+    test = "" if result.test == "boot" else f" TEST={result.test}"
     return f"make check K={k}{debug}{where}{test}{tree}"
 
 
@@ -454,6 +459,8 @@ class Check:
         if outcome.ok:
             text = f"orderly end, nothing left behind, clean log ({outcome.seconds:.1f} s)"
             self.report.add(where, "boot", text, "passed")
+        else:
+            self.report.note(f"logs: {guest.out}")
         self.tidy(outcome)
 
     async def meta_boot(self, key: tuple[str, str], test: lab.Test) -> None:
@@ -569,6 +576,14 @@ class Check:
                         self.report.add(k, "splats", regex, "failed", f"no longer met: remove it ({reason})")
 
 
+def keep_the_run_before(folder: Path) -> None:
+    """A failure that is repeated leaves what the first one has left."""
+    before = folder.with_name(f"{folder.name}-before")
+    if folder.exists():
+        shutil.rmtree(before, ignore_errors=True)
+        folder.rename(before)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, help="also write the results here")
@@ -580,7 +595,7 @@ def main() -> int:
     report.step(affected.text)
     lab.init_binary()
     lab.pattern_binary()
-    shutil.rmtree(lab.BUILD / "check", ignore_errors=True)
+    keep_the_run_before(lab.BUILD / "check")
     asyncio.run(Check(choice, report, affected).run())
     status = report.close(args.times, may_be_empty=not (affected.all or choice.selected))
     if args.json:

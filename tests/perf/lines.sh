@@ -7,7 +7,7 @@
 # variants: plain
 # boot: lines
 # tier: all
-# long: 6.12
+# long: oldest
 # timeout: 240
 . "$LAB_ROOT/tests/perf/lib.sh"
 

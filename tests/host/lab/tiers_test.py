@@ -108,11 +108,16 @@ def what_a_host_test_says_is_counted() -> None:
 
 
 def a_failure_is_repeated_by_a_command_that_selects_it() -> None:
-    for where, test, command in (("host", "unit", "TEST=unit"), ("7.2/switch", "read", "K=7.2 T=switch TEST=read"),
-                                 ("7.2-debug/switch", "boot", "K=7.2 DEBUG=1 T=switch"),
-                                 ("7.2-kcsan/edu/large", "large", "K=7.2 DEBUG=kcsan T=edu TEST=large"),
-                                 ("7.2/power", "powercut", "K=7.2 TEST=powercut"), ("meta/7.2", "hang", "TEST=hang")):
-        assert run.repeat_command(run.Result(where, test, "", "failed")) == f"make check {command}"
+    k = run.NEWEST
+    for where, test, command in (("host", "unit", "make check TEST=unit"), (f"{k}/switch", "read", f"make check K={k} T=switch TEST=read"),
+                                 (f"{k}-debug/switch", "boot", f"make check K={k} DEBUG=1 T=switch"),
+                                 (f"{k}-kcsan/edu/large", "large", f"make check K={k} DEBUG=kcsan T=edu TEST=large"),
+                                 (f"{k}/power", "powercut", f"make check K={k} TEST=powercut"),
+                                 (f"meta/{k}", "hang", "make check TEST=hang"),
+                                 (f"{k}-debug", "modules", f"make module KDIR=$(qemu/kernel.sh path {k} debug)"),
+                                 (k, "modules", f"make module KDIR=$(qemu/kernel.sh path {k} plain)"),
+                                 ("kernel", f"{k} plain", f"qemu/kernel.sh path {k} plain"), (k, "splats", "make check-all")):
+        assert run.repeat_command(run.Result(where, test, "", "failed")) == command, (where, test)
     assert run.Choice(run.NEWEST, "plain", None, None, "powercut").power("plain")
     assert not run.Choice(run.NEWEST, "plain", None, None, "read").power("plain")
 

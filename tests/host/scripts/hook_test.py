@@ -91,6 +91,23 @@ def a_format_of_its_own_is_refused() -> None:
     refuses("include/a.h", SPDX + "int   a( );\n", "clang-format")
 
 
+def the_format_of_the_kernel_is_that_of_a_cached_one() -> None:
+    needs("clang-format")
+    text = SPDX + "int f(int x)\n{\n    return x;\n}\n"
+    with with_hook() as repository:
+        cache = repository.root / ".cache"
+        repository.env["PEERDMA_CACHE"] = str(cache)
+        repository.stage("kernel/a.c", text)
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode == 0 and f"not checked, as {cache} has no kernel" in done.stdout, done.stdout
+        style = cache / "kernels/1.0-plain/build/.clang-format"
+        style.parent.mkdir(parents=True)
+        style.write_text("BasedOnStyle: LLVM\nColumnLimit: 80\nIndentWidth: 8\nUseTab: Always\nBreakBeforeBraces: Linux\n")
+        repository.stage("kernel/b.c", text)
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode and "the kernel's style" in done.stdout, done.stdout
+
+
 def a_spelling_mistake_is_refused() -> None:
     needs("codespell")
     refuses("a.md", "It is " + "rec" + "ieved.\n", "codespell")
@@ -120,4 +137,5 @@ def another_hook_is_kept() -> None:
 
 if __name__ == "__main__":
     sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, a_format_of_its_own_is_refused,
+                      the_format_of_the_kernel_is_that_of_a_cached_one,
                       a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept]))
