@@ -172,15 +172,16 @@ int again()
 	return 0;
 }
 
-/// Registers in an endless loop in several threads; mostly another thread has the memory.
+/// Registers in an endless loop in several threads, each a part of its own, so that seldom nobody is registering.
 [[noreturn]] void insist()
 {
+	constexpr uint64_t part = 2 * frame;
 	std::vector<std::thread> threads;
-	for (int i = 0; i < 4; i++)
-		threads.emplace_back([] {
+	for (uint64_t at = addr; at < addr + len; at += part)
+		threads.emplace_back([at] {
 			const Fd dev(raw::open_device());
 			for (;;) {
-				const auto req = enroll(dev);
+				const auto req = enroll(dev, at, part);
 				if (req.out_buf_id)
 					raw::destroy(dev, req.out_buf_id);
 			}
