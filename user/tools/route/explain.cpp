@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -8,6 +11,8 @@
 
 #include "tools/cli/cli.hpp"
 #include "tools/cli/output.hpp"
+#include "tools/route/first_bytes.hpp"
+#include "view/header.hpp"
 
 namespace cli
 {
@@ -15,6 +20,7 @@ namespace cli
 namespace
 {
 
+using namespace std::chrono_literals;
 using Explanations = std::vector<struct peerdma_explanation>;
 
 // One answer per backing device; without a backing device one answer that says so.
@@ -93,6 +99,16 @@ ViewText view_of(const std::string &path, const std::string &codec)
 		 {"reduced_by", where_name(info.where)}}};
 }
 
+// Of a block device, which is read only if it answers soon.
+ViewText view_of_device(const std::string &path)
+{
+	std::array<std::byte, view::header_unit> bytes = {};
+	const int rc = first_bytes(path, bytes, 2s);
+	if (rc == -ETIMEDOUT)
+		return {"unknown: the drive does not answer", {{"error", errno_name(ETIMEDOUT)}}};
+	return !rc && view::begins_as_view(bytes) ? view_of(path, "") : ViewText{};
+}
+
 Json bounced_json(uint32_t reason)
 {
 	if (!reason)
@@ -113,8 +129,8 @@ Report explain(const std::string &path, const std::string &name, const std::stri
 	const auto &why = devices.front();
 	const uint32_t bounced = why_bounced(why);
 	// No other file is read unless a codec asks for it: the answer must not wait for a server that is gone.
-	const bool is_read = !codec.empty() || std::string_view(why.fs_name) == "block";
-	const ViewText view = is_read ? view_of(path, codec) : ViewText{};
+	const bool is_device = std::string_view(why.fs_name) == "block";
+	const ViewText view = !codec.empty() ? view_of(path, codec) : is_device ? view_of_device(path) : ViewText{};
 
 	Report report;
 	report.json = {{"ok", true},
