@@ -53,11 +53,11 @@ soon() {
 	done
 }
 
-# sleeps PID...: each sleeps in a read, ioctl, pread, sendmsg or io_uring_enter
+# sleeps PID...: each sleeps in a read, ioctl, pread or io_uring_enter
 sleeps() {
 	local pid call
 	for pid; do
-		read -r call _ 2>/dev/null <"/proc/$pid/syscall" && [[ $call = @(0|16|17|46|426) ]] || return
+		read -r call _ 2>/dev/null <"/proc/$pid/syscall" && [[ $call = @(0|16|17|426) ]] || return
 	done
 }
 # waits PID...: each sleeps, and is not woken for 0.3 s: what it asked for is under way
