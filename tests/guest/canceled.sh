@@ -6,17 +6,6 @@ mib=1048576
 gpu=$(gpu_bdf)
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
-# sleeps PID...: each sleeps in an ioctl, a pread, or io_uring_enter()
-sleeps() {
-	local pid call
-	for pid; do
-		read -r call _ 2>/dev/null <"/proc/$pid/syscall" && [[ $call = @(16|17|426) ]] || return
-	done
-}
-
-# waits PID...: each sleeps, and still does 0.3 s later
-waits() { sleeps "$@" && sleep 0.3 && sleeps "$@"; }
-
 free_memory() { cat "/sys/bus/pci/devices/$gpu/p2pmem/available"; }
 
 # fill_file FILE: 1 MiB, a hole of 1 MiB, and a block

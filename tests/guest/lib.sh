@@ -53,6 +53,20 @@ soon() {
 	done
 }
 
+# sleeps PID...: each sleeps in a read, ioctl, pread or io_uring_enter
+sleeps() {
+	local pid call
+	for pid; do
+		read -r call _ 2>/dev/null <"/proc/$pid/syscall" && [[ $call = @(0|16|17|426) ]] || return
+	done
+}
+# waits PID...: each sleeps, and is not woken for 0.3 s: what it asked for is under way
+waits() {
+	local before
+	sleeps "$@" && before=$(wakings "$@") && sleep 0.3 && sleeps "$@" && [ "$(wakings "$@")" = "$before" ]
+}
+wakings() { (cd /proc && grep -s ^voluntary_ctxt_switches "${@/%//status}"); }
+
 # relay COMMAND...: includes a program's TAP output in ours
 relay() { relay_as '' "$@"; }
 # relay_as WHAT COMMAND...: the same, with WHAT in front of each name

@@ -26,7 +26,7 @@ begins() {
 	# shellcheck disable=SC2034 # used by the sourcing tests
 	begun=$!
 	soon 60 [ -e /tmp/begun ] || not_ok "a request begins: pdio ${*:2}"
-	sleep 1
+	soon 60 eval 'waits $begun || ! kill -0 $begun 2>/dev/null' || not_ok "a request is in flight: pdio ${*:2}"
 }
 
 # connects RXE: true if soft-RoCE still works. After one datagram of its connection manager without a route it sends
@@ -90,7 +90,7 @@ goes_on() {
 	check "$what: a $way is under way" kill -0 $begun
 	echo "$mark" >/dev/kmsg
 	"${@:5}" &
-	sleep 1
+	soon 5 is_broken "$mark"
 	throttle 0 "$image"
 	wait $begun $!
 	same "$what: it does happen" 0 $?

@@ -151,8 +151,7 @@ same "it has gone" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 disconnect "$six"
 # A connection with a given source address: this machine's, then one that has been removed from it.
 ip addr add 10.9.0.3/24 dev veth1
-sleep 1
-from=$(connect $soon,transport=rdma,traddr=10.9.0.2,host_traddr=10.9.0.3,trsvcid=4421,nqn=far) || bail "no connection from an address"
+from=$(soon 10 connect $soon,transport=rdma,traddr=10.9.0.2,host_traddr=10.9.0.3,trsvcid=4421,nqn=far) || bail "no connection from an address"
 from_path=$(path "$from" "$disk")
 check "a path from an address of ours has come" soon 10 [ -e "/sys/class/block/$from_path" ]
 same "a path from an address of ours" "NONE - software" "$(says "$disk")"
@@ -210,15 +209,18 @@ comes_back "the address"
 # Every event that may change a path invalidates the route. The loop causes such events without pause; setting the
 # parameter is the quickest one. A read must end nevertheless.
 : >/tmp/churn
-while [ -e /tmp/churn ]; do echo 1 >$software; done &
-sleep 0.5
+{
+	echo 1 >$software && : >/tmp/churns
+	while [ -e /tmp/churn ]; do echo 1 >$software; done
+} &
+soon 10 [ -e /tmp/churns ] || not_ok "ways change"
 asked=$SECONDS
 got=$(timeout -s KILL 20 pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)
 check "ways change all the time: a read ends" [ $((SECONDS - asked)) -le 8 ]
 check "ways change all the time: refused, or whole" \
 	[ "$got" = "$EXDEV $RDMA_ROUTE 0" -o "$got" = "0 $RDMA_SOFTWARE 4096" ]
 diag "$got after $((SECONDS - asked)) s"
-rm /tmp/churn
+rm /tmp/churn /tmp/churns
 wait
 same "and no more: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 

@@ -160,8 +160,7 @@ for _ in {1..60}; do
 done
 wait $begun
 umount -i -l $share &
-sleep 1
-kill -9 $!
+soon 1 eval '! kill -0 $! 2>/dev/null' || kill -9 $!
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 plan $tap_n

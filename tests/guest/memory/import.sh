@@ -162,9 +162,9 @@ check "the drive comes back from that" soon 20 nvme_disk
 
 # The drive is unbound during reads of the raw device, not of a filesystem.
 keep static "$(nvme_disk)"
-# A read takes 16 s, so one is in flight. A thread that needs the drive's device lock to end it must get the lock.
+# A read takes 16 s. A thread that needs the drive's device lock to end it must get the lock.
 throttle 4096
-sleep 0.5
+soon 20 waits $keeper_PID || not_ok "a slow read is under way"
 echo "$drive" >$driver/unbind &
 unbind=$!
 sleep 0.5

@@ -35,11 +35,6 @@ part() {
 	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
 	relay_as "$1" nvidia "${@:2}"
 }
-# region_file: the file of the dmem controller that lists regions; nothing where the kernel has none
-region_file() {
-	mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
-	ls /sys/fs/cgroup/dmem.capacity 2>/dev/null
-}
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
 # free_it frees the memory that nvidia.cpp has registered
@@ -57,9 +52,12 @@ end_keeper() {
 	kill -9 $keeper_PID
 	wait $keeper_PID 2>/dev/null
 }
-# let_go HOW: starts nvidia.cpp and makes it release the memory
+# asks PID: several of its threads are inside ioctls
+asks() { [ "$(cat "/proc/$1"/task/*/syscall | grep -c '^16 ')" -gt 1 ]; }
+# let_go HOW [COMMAND]: starts nvidia.cpp, runs COMMAND and makes it release the memory
 let_go() {
 	keep let_go "$1"
+	"${@:2}"
 	echo >&"${keeper[1]}"
 	read -r said <&"${keeper[0]}"
 }
@@ -142,7 +140,8 @@ part "all at once" races $rounds
 behave map_lag=1000
 part "mapped at the same time" mapping
 behave
-if [ -n "$(region_file)" ]; then part "at once by two" regions "$gpu"; fi
+mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
+if [ -e /sys/fs/cgroup/dmem.capacity ]; then part "at once by two" regions "$gpu"; fi
 
 # Freeing also waits for other holders of pages.
 keep keep
@@ -192,10 +191,7 @@ for how in destroy close; do
 	end_keeper
 done
 ours
-keep let_go thread
-others_have
-echo >&"${keeper[1]}"
-read -r said <&"${keeper[0]}"
+let_go thread others_have
 same "while others hold it" "done" "$said"
 rmmod pin
 check "while others hold it: nobody waits for them" soon 5 eval '! peerdma providers | grep -q "$gpu"'
@@ -205,10 +201,7 @@ check "while others hold it: our module stays" eval '! rmmod peerdma_nvidia 2>/d
 check "while others hold it: it is freed" free_it
 check "while others hold it: and our module goes" rmmod peerdma_nvidia
 ours
-keep let_go thread
-others_have
-echo >&"${keeper[1]}"
-read -r said <&"${keeper[0]}"
+let_go thread others_have
 rmmod pin
 part "just when others held it" soon
 end_keeper
@@ -257,7 +250,7 @@ same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/
 keep keep
 nvidia insist &
 insisting=$!
-sleep 1
+soon 20 asks $insisting || not_ok "others ask for more"
 # An unbinding that waits for them cannot be killed.
 echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
 unbinding=$!

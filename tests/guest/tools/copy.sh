@@ -122,7 +122,7 @@ for signal in TERM KILL; do
 	sync
 	throttle 200000
 	peerdma cp $dir/in/n $dir/out/old >$said 2>&1 &
-	sleep 0.7
+	soon 20 waits $! || not_ok "SIG$signal: a copy is under way"
 	kill -s $signal $!
 	throttle 0
 	wait $!

@@ -119,7 +119,7 @@ dd if="$first" of=/dev/null bs=64k iflag=direct status=none 2>/dev/null &
 early=$!
 dd if="$second" of=/dev/null bs=64k iflag=direct status=none 2>/dev/null &
 late=$!
-sleep 0.5
+soon 20 waits $early $late || not_ok "both wait"
 rm $definitions/gone.conf
 image make /mnt/data/b 50000 17 3
 begins

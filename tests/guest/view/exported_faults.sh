@@ -28,7 +28,7 @@ disk=$(disk_of ${prefix}tokens) || bail "no disk"
 kill -STOP $service
 dd if="$disk" of=/mnt/data/copy bs=64k iflag=direct status=none &
 reader=$!
-sleep 0.5
+soon 20 waits $reader || not_ok "a read is under way"
 link=$(echo "$nvmet"/ports/*/subsystems/${prefix}tokens)
 rm "$link"
 kill -CONT $service
@@ -48,7 +48,7 @@ kill -STOP $service
 begins /tmp/broken read "$disk" 0 $((size / 4096 * 4096)) 0 $((size / 4096 * 4096))
 peerdma cp "$disk" /mnt/data/late >/run/late 2>&1 &
 copier=$!
-sleep 0.5
+soon 20 waits $copier || not_ok "a copy is under way"
 ip link set veth1 down
 wait $begun
 read -r got _ </tmp/broken

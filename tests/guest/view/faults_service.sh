@@ -114,7 +114,7 @@ device=$(field slow device)
 kill -STOP $service
 dd if="$device" of=/dev/null bs=64k iflag=direct status=none 2>/dev/null &
 reader=$!
-sleep 0.5
+soon 20 waits $reader || not_ok "a read is under way"
 kill -KILL $service
 wait $service 2>/dev/null
 begin

@@ -35,12 +35,12 @@ blockdev --flushbufs "$device"
 kill -STOP $service
 dd if="$device" of=/run/early bs=64k iflag=direct status=none &
 early=$!
-sleep 0.5
+soon 20 waits $early || not_ok "a read is under way"
 kill -KILL $service
 wait $service 2>/dev/null
 dd if="$device" of=/run/late bs=64k iflag=direct status=none &
 late=$!
-sleep 0.5
+soon 20 waits $late || not_ok "another is under way"
 begin
 published "killed, it comes back" tokens
 same "with the same device" "$device" "$(field tokens device)"

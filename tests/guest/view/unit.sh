@@ -59,7 +59,7 @@ blockdev --flushbufs "$device"
 kill -STOP "$service"
 dd if="$device" of=/run/late bs=64k iflag=direct status=none &
 reader=$!
-sleep 0.5
+soon 20 waits $reader || not_ok "a read is under way"
 kill -KILL "$service"
 wait $reader
 same "killed under a read, it is started again: the read ends" 0 $?
