@@ -3,11 +3,16 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <system_error>
 #include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "tools/cli/cli.hpp"
 #include "tools/cli/output.hpp"
@@ -20,6 +25,7 @@ namespace cli
 namespace
 {
 
+namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Explanations = std::vector<struct peerdma_explanation>;
 
@@ -99,9 +105,39 @@ ViewText view_of(const std::string &path, const std::string &codec)
 		 {"reduced_by", where_name(info.where)}}};
 }
 
+// Whether an NVMe drive has a controller that is connected. true for other devices.
+bool is_connected(const std::string &path)
+{
+	struct stat st = {};
+	if (::stat(path.c_str(), &st))
+		return true;
+	const fs::path disk = fmt::format("/sys/dev/block/{}:{}", major(st.st_rdev), minor(st.st_rdev));
+	std::error_code error;
+	const fs::path whole = fs::exists(disk / "partition", error) ? fs::canonical(disk, error).parent_path() : disk;
+	bool has_controller = false;
+	// A multipath drive's device is a subsystem, with a folder for each controller.
+	std::vector<fs::path> devices = {whole / "device"};
+	for (fs::directory_iterator at(devices[0], error); !error && at != fs::directory_iterator();
+	     at.increment(error))
+		if (at->path().filename().string().starts_with("nvme"))
+			devices.push_back(at->path());
+	for (const fs::path &device : devices) {
+		std::ifstream from(device / "state");
+		std::string state;
+		if (!(from >> state))
+			continue;
+		if (state == "live" || !fs::exists(device / "transport", error))
+			return true;
+		has_controller = true;
+	}
+	return !has_controller;
+}
+
 // Of a block device, which is read only if it answers soon.
 ViewText view_of_device(const std::string &path)
 {
+	if (!is_connected(path))
+		return {"unknown: the drive is not connected", {{"error", errno_name(ENOTCONN)}}};
 	std::array<std::byte, view::header_unit> bytes = {};
 	const int rc = first_bytes(path, bytes, 2s);
 	if (rc == -ETIMEDOUT)

@@ -28,11 +28,14 @@ int answer_of(int from, std::span<std::byte> out)
 	return error || read(from, out.data(), out.size()) == static_cast<ssize_t>(out.size()) ? -error : -EIO;
 }
 
-// Async-signal-safe functions only: other threads may have held locks when this process was made. By O_DIRECT: a page of the
-// cache that waits for the drive would hold up whoever closes it last.
+// Async-signal-safe functions only: other threads may have held locks when this process was made. It keeps none of their
+// descriptors: who reads the command's output waits for the last one. By O_DIRECT: a page of the cache that waits for the drive
+// would hold up whoever closes it last.
 [[noreturn]] void answer(const char *path, size_t size, int to)
 {
 	alignas(block) std::array<std::byte, block> bytes;
+	to = dup2(to, STDIN_FILENO);
+	close_range(STDIN_FILENO + 1, ~0U, 0);
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
 	const ssize_t n = fd < 0 ? -1 : pread(fd, bytes.data(), bytes.size(), 0);
 	const int error = n < 0 ? errno : static_cast<size_t>(n) < size ? ENODATA : 0;
