@@ -348,8 +348,7 @@ template <class Start> void Device::start(bool is_new, Start &&start_device)
 	try {
 		start_device();
 	} catch (...) {
-		control_->send(UBLK_CMD_STOP_DEV, id_);
-		close_queues();
+		stop_and_close();
 		if (is_new)
 			delete_device(*control_, id_);
 		throw;
@@ -358,8 +357,7 @@ template <class Start> void Device::start(bool is_new, Start &&start_device)
 
 Device::~Device()
 {
-	control_->send(UBLK_CMD_STOP_DEV, id_);
-	close_queues();
+	stop_and_close();
 	delete_device(*control_, id_);
 }
 
@@ -391,7 +389,7 @@ void Device::open_queues(int id)
 void Device::fetch_all()
 {
 	for (const std::unique_ptr<Queue> &queue : queues_) {
-		++*running_;
+		++running_;
 		try {
 			queue->loop->post([this, queue = queue.get()] {
 				queue->live = queue->slots.size();
@@ -399,7 +397,7 @@ void Device::fetch_all()
 					send(slot, UBLK_IO_FETCH_REQ, 0);
 			});
 		} catch (...) {
-			--*running_;
+			--running_;
 			throw;
 		}
 	}
@@ -426,11 +424,9 @@ void Device::arrived(Slot &slot, int result)
 {
 	Queue &queue = *slot.queue;
 	if (result != UBLK_IO_RES_OK) {
-		if (!--queue.live) {
-			const std::shared_ptr<std::atomic<size_t>> running = running_;
-			--*running;
-			running->notify_all();
-		}
+		// The last: the device may be gone then.
+		if (!--queue.live)
+			--running_;
 		return;
 	}
 	const ublksrv_io_desc &request = queue.requests[slot.tag];
@@ -454,11 +450,15 @@ void Device::answer(uint16_t queue, uint16_t tag, int result)
 	slot.queue->loop->answer(slot, result);
 }
 
-// The kernel has ended all commands, or will: the device was stopped, or was never started.
-void Device::close_queues()
+// The kernel may fail to stop the device for want of memory, and does not end commands that a loop sends afterwards. Each STOP_DEV ends
+// those that it has.
+void Device::stop_and_close()
 {
-	for (size_t running = *running_; running; running = *running_)
-		running_->wait(running);
+	do {
+		control_->send(UBLK_CMD_STOP_DEV, id_);
+		for (int tries = 0; running_ && tries < 100; tries++)
+			::usleep(1'000);
+	} while (running_);
 	for (const std::unique_ptr<Queue> &queue : queues_)
 		::munmap(const_cast<ublksrv_io_desc *>(queue->requests), geometry_.depth * sizeof(ublksrv_io_desc));
 	queues_.clear();

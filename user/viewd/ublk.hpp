@@ -144,7 +144,7 @@ private:
 	void send(Slot &slot, unsigned command, int result);
 	void arrived(Slot &slot, int result);
 	void answer(uint16_t queue, uint16_t tag, int result);
-	void close_queues();
+	void stop_and_close();
 	template <class Start> void start(bool is_new, Start &&start_device);
 
 	const std::unique_ptr<Control> control_; // kept, so that the end needs no descriptor and no memory
@@ -153,8 +153,7 @@ private:
 	const Handler handler_;
 	std::vector<std::unique_ptr<Queue>> queues_;
 	int id_ = -1, char_fd_ = -1;
-	// Queues with live slots. Shared with the loop that wakes who waits for them, and who may destroy the device then.
-	std::shared_ptr<std::atomic<size_t>> running_ = std::make_shared<std::atomic<size_t>>(0);
+	std::atomic<size_t> running_ = 0; // queues with live slots
 };
 
 // The devices of this machine by their cookies, without those that have none. Of two with the same cookie, one of which is being
