@@ -218,7 +218,6 @@ Service::Service(const Options &options, BlockDevices &devices)
 {
 	publish_saved();
 	reload();
-	discard_left();
 }
 
 Service::~Service()
@@ -420,9 +419,14 @@ void Service::reload()
 			}
 		}
 	});
-	const std::lock_guard lock(mutex_);
-	for (const auto &[name, conf] : found.good)
-		start(conf, definition_of(name));
+	{
+		const std::lock_guard lock(mutex_);
+		for (const auto &[name, conf] : found.good)
+			start(conf, definition_of(name));
+	}
+	if (!is_left_discarded_)
+		discard_left();
+	is_left_discarded_ = true;
 }
 
 std::string Service::conf_error() const

@@ -656,6 +656,35 @@ TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
 	EXPECT_FALSE(ask({{"op", "status"}}).contains("conf_error"));
 }
 
+// They may be defined still, so their devices are for a later reload() to take over, or to remove.
+TEST_F(KilledViewService, KeepsDevicesWhileTheDirectoryCannotBeRead)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
+	define("w.conf", "file = " + path + "\ncodec = u32\n");
+	service->reload();
+	EXPECT_EQ(settled("w")["device"], "/dev/fake6");
+	kill();
+	undefine("w.conf");
+	fs::rename(folder / "views.d", folder / "aside");
+	std::ofstream(folder / "views.d") << "no directory";
+	begin_after_kill();
+	service->reload();
+	EXPECT_FALSE(service->conf_error().empty());
+	EXPECT_EQ(devices.removed, Strings());
+	for (const char *name : {"v.scan", "v.device", "w.scan", "w.device"})
+		EXPECT_TRUE(fs::exists(folder / "state" / name)) << name;
+	fs::remove(folder / "views.d");
+	fs::rename(folder / "aside", folder / "views.d");
+	service->reload();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
+	EXPECT_EQ(devices.taken_over, Numbers{5});
+	EXPECT_EQ(devices.removed, Strings{"w 6"});
+	EXPECT_FALSE(fs::exists(folder / "state/w.scan"));
+}
+
 TEST_F(KilledViewService, DiscardsDevicesOfNoView)
 {
 	const std::string path = write("a", tokens(1000, 17));
