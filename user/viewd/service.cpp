@@ -244,7 +244,7 @@ void Service::publish_saved()
 		try {
 			start(view::parse_conf(path, name, view::read_conf(path)), "");
 		} catch (const view::BadConf &bad) {
-			remove_left(name);
+			try_remove_left(name);
 			auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
 			view->state = State::failed;
 			view->error = bad.what();
@@ -257,19 +257,22 @@ void Service::publish_saved()
 // whose definition has a mistake.
 void Service::discard_left()
 {
-	std::vector<std::pair<std::string, bool>> names; // whether it is defined
+	std::map<std::string, bool> left; // by name: whether it is defined
 	for (const fs::path &path : folder_.files()) {
 		const std::string name = path.stem(), kind = path.extension();
 		const std::lock_guard lock(mutex_);
 		const bool is_kept = kind == ".scan" || kind == ".device" || kind.starts_with(index_prefix);
 		if (is_kept && !views_.contains(name))
-			names.emplace_back(name, bad_definitions_.contains(name));
+			left[name] = bad_definitions_.contains(name);
 	}
-	for (const auto &[name, is_defined] : names) {
+	std::vector<std::string> names;
+	for (const auto &[name, is_defined] : left)
+		names.push_back(name);
+	for_each_at_once(names, [&](const std::string &name) {
 		try_remove_left(name);
-		if (!is_defined)
+		if (!left.at(name))
 			forget(name);
-	}
+	});
 }
 
 fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }

@@ -47,6 +47,8 @@ class FakeDevices final : public viewd::BlockDevices
 		~Device() override
 		{
 			const std::lock_guard lock(of_.mutex);
+			if (of_.before_removal)
+				of_.before_removal();
 			of_.views.erase(number_);
 			of_.cookies.erase(number_);
 		}
@@ -76,6 +78,7 @@ public:
 	bool remove_left(const std::string &name, uint64_t cookie) override
 	{
 		const std::lock_guard lock(mutex);
+		removals_tried++;
 		if (refuse_removal)
 			throw std::runtime_error("no descriptors");
 		const auto found = left.find(cookie);
@@ -92,9 +95,9 @@ public:
 	std::map<uint64_t, int> left; // by a service that was killed
 	std::vector<int> taken_over;  // of each that was served, or -1
 	std::vector<std::string> removed;
-	std::function<void()> before_serving;
+	std::function<void()> before_serving, before_removal;
 	std::string note;
-	int next = 5;
+	int next = 5, removals_tried = 0;
 	bool refuse = false, refuse_removal = false;
 };
 
@@ -452,6 +455,32 @@ TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
 	::close(stop);
 }
 
+TEST_F(ViewService, AnswersWhatItHasDoneThoughItIsToReload)
+{
+	begin();
+	const std::string path = folder / "socket";
+	publish("v", "file = " + write("a", tokens(1000, 17)) + "\ncodec = u32");
+	settled("v");
+	viewd::ControlSocket socket(path);
+	const int stop = ::eventfd(0, EFD_CLOEXEC);
+	devices.before_removal = [stop] { ::eventfd_write(stop, 1); };
+	std::thread server([&] { socket.serve(*service, stop); });
+	sockaddr_un address = {};
+	address.sun_family = AF_UNIX;
+	path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+	const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+	EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
+	const std::string request = R"({"op":"withdraw","name":"v"})";
+	EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+	::shutdown(fd, SHUT_WR);
+	char said[16] = {};
+	EXPECT_EQ(::recv(fd, said, sizeof(said), MSG_WAITALL), 2);
+	EXPECT_STREQ(said, "{}");
+	server.join();
+	::close(fd);
+	::close(stop);
+}
+
 TEST_F(ViewService, PublishesCompressedFiles)
 {
 	const std::vector<uint32_t> values = tokens(100000, 17);
@@ -733,6 +762,50 @@ TEST_F(KilledViewService, ADeviceThatCannotBeRemovedIsRemovedLater)
 	begin();
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+// Each attempt may take half a minute, and systemd waits for the service meanwhile.
+TEST_F(ViewService, TriesOnceToRemoveWhatIsLeftOfAView)
+{
+	fs::create_directory(folder / "state");
+	for (const char *name : {"v.scan", "v.index-0", "v.index-1"})
+		std::ofstream(folder / "state" / name) << "x";
+	std::ofstream(folder / "state/v.device") << "7 1\n";
+	devices.refuse_removal = true;
+	begin();
+	EXPECT_EQ(devices.removals_tried, 1);
+	EXPECT_TRUE(fs::exists(folder / "state/v.device")) << "the next service tries again";
+}
+
+TEST_F(ViewService, ADamagedViewStopsNoOther)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	fs::create_directories(folder / "state/unreadable.device");
+	for (const char *name : {"unreadable.conf", "unremovable.conf"})
+		std::ofstream(folder / "state" / name) << "nonsense";
+	std::ofstream(folder / "state/unremovable.device") << "7 1\n";
+	define("good.conf", "file = " + path + "\ncodec = u32\n");
+	devices.refuse_removal = true;
+	ASSERT_NO_THROW(begin());
+	EXPECT_EQ(settled("good")["state"], "published");
+	EXPECT_EQ(view_of("unreadable")["state"], "failed");
+	EXPECT_EQ(view_of("unremovable")["state"], "failed");
+}
+
+// To the two of them each view would be there twice, and each would remove what the other has made.
+TEST_F(ViewService, SharesItsFolderWithNoOther)
+{
+	begin();
+	try {
+		Service({folder / "state", folder / "views.d", 8 << 20, 64 << 20, 2}, devices);
+		FAIL() << "there are two";
+	} catch (const std::runtime_error &error) {
+		EXPECT_EQ(error.what(),
+			  (folder / "state").string() +
+				  ": another service uses it; stop that one, or give --folder another directory");
+	}
+	service.reset();
+	begin();
 }
 
 TEST_F(ViewService, LeavesNoFileOfAViewThatIsGone)
