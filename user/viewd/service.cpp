@@ -55,7 +55,7 @@ private:
 constexpr const char *index_prefix = ".index-";
 std::string index_kind(size_t file) { return fmt::format("{}{}", index_prefix, file); }
 
-// Calls `save` now and then.
+// Calls `save` now and then. What cannot be saved is found again after a restart, so that is a message only.
 class SaveTimer
 {
 public:
@@ -64,13 +64,20 @@ public:
 		const Clock::time_point began = Clock::now();
 		if (!now && began < next_)
 			return;
-		save();
+		try {
+			save();
+			has_failed_ = false;
+		} catch (const Refused &error) {
+			if (!std::exchange(has_failed_, true))
+				std::fprintf(stderr, "peerdma-viewd: %s; a restart has to scan again\n", error.what());
+		}
 		const Clock::time_point ended = Clock::now();
 		next_ = ended + std::max<Clock::duration>(saved_every, (ended - began) * saves_share);
 	}
 
 private:
 	Clock::time_point next_ = Clock::now() + saved_every;
+	bool has_failed_ = false; // the last time, and it was said
 };
 
 // Calls work(name) for each, several at a time: the kernel waits for its readers when it removes a device. Throws the first exception,
@@ -562,14 +569,15 @@ bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> 
 	SaveTimer timer;
 	for (size_t i = 0; i < sources.size(); i++) {
 		for (bool done = false; !done;) {
-			if (view.stop) {
-				save_indices(view, sources);
+			if (!view.stop)
+				done = sources[i]->index(scanned_at_once);
+			timer.save_if_due(view.stop, [&] { save_indices(view, sources); });
+			if (view.stop)
 				return false;
-			}
-			done = sources[i]->index(scanned_at_once);
-			timer.save_if_due(false, [&] { save_indices(view, sources); });
 		}
 	}
+	if (view.conf.compressed && !is_known)
+		timer.save_if_due(true, [&] { save_indices(view, sources); });
 	return true;
 }
 
@@ -604,6 +612,7 @@ void Service::scan(Published &view)
 	scan.resume(folder_.read(name, ".scan"));
 	if (scan.steps_done() < scan.steps())
 		discard_stale(view);
+	const bool is_saved = scan.steps_done() == scan.steps();
 	const auto save = [&] {
 		save_indices(view, files.files());
 		folder_.write(name, ".scan", scan.save());
@@ -612,16 +621,15 @@ void Service::scan(Published &view)
 	for (bool done = false; !done;) {
 		if (const Turn turn(turns_, view.stop); turn)
 			done = scan.advance(scanned_at_once);
-		if (view.stop) {
-			save();
-			return;
-		}
 		{
 			const std::lock_guard lock(view.mutex);
 			view.steps_done = scan.steps_done();
 			view.steps = scan.steps();
 		}
-		timer.save_if_due(done, save);
+		if (!is_saved)
+			timer.save_if_due(done || view.stop, save);
+		if (view.stop)
+			return;
 	}
 
 	const view::Header header = scan.header();

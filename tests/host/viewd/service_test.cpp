@@ -213,9 +213,11 @@ TEST_F(ViewService, BeginsAnew)
 	settled("v");
 	service.reset();
 	EXPECT_TRUE(devices.views.empty());
+	const fs::file_time_type saved = fs::last_write_time(folder / "state/v.scan");
 	begin();
 	const json view = settled("v");
 	EXPECT_EQ(view["state"], "published");
+	EXPECT_EQ(fs::last_write_time(folder / "state/v.scan"), saved) << "it has nothing to add";
 	EXPECT_EQ(devices.taken_over, (std::vector<int>{-1, -1})) << "it has removed its devices";
 	EXPECT_FALSE(view.contains("note"));
 	// A file that changed meanwhile is scanned again.
@@ -243,7 +245,7 @@ protected:
 	{
 		service.reset();
 		fs::remove_all(folder / "state");
-		fs::copy(folder / "killed", folder / "state");
+		fs::copy(folder / "killed", folder / "state", fs::copy_options::recursive);
 		devices.left = left_;
 		devices.taken_over.clear();
 		devices.removed.clear();
@@ -299,6 +301,31 @@ TEST_F(KilledViewService, TakesOverDevices)
 	begin_after_kill();
 	EXPECT_EQ(settled("v")["state"], "failed");
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+// A full disk, for one.
+TEST_F(KilledViewService, TakesOverDevicesIfItsFolderTakesNoScan)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	kill();
+	fs::create_directories(folder / "killed/v.scan.new/x");
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(devices.taken_over, Numbers{5});
+	EXPECT_EQ(devices.removed, Strings());
+}
+
+TEST_F(ViewService, AScanThatCannotBeSavedIsServedAllTheSame)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	fs::create_directories(folder / "state/v.scan.new/x");
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_FALSE(fs::exists(folder / "state/v.scan"));
 }
 
 // A device whose number was another's before. The number alone does not say whose it is.
