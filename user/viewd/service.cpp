@@ -327,8 +327,14 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 // Ends a view and forgets it.
 void Service::end(const std::string &name)
 {
-	// First: a service that dies from here on does not publish it again.
-	folder_.remove(name, ".conf");
+	bool is_defined;
+	{
+		const std::lock_guard lock(mutex_);
+		is_defined = !views_.at(name)->origin.empty();
+	}
+	// First: a service that dies from here on does not publish it again. A defined view has no such file.
+	if (!is_defined)
+		folder_.remove(name, ".conf");
 	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);

@@ -695,6 +695,20 @@ TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
 	EXPECT_EQ(view_of("v")["stale"], false);
 }
 
+// The file system of its folder may have become read-only.
+TEST_F(ViewService, ADefinitionChangesThoughItsFolderCannot)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32\nhost = nqn.a\n");
+	begin();
+	settled("v");
+	fs::create_directory(folder / "state/v.conf"); // which unlink() refuses to remove
+	define("v.conf", "file = " + path + "\ncodec = u32\nhost = nqn.b\n");
+	service->reload();
+	EXPECT_EQ(settled("v")["hosts"], json::array({"nqn.b"}));
+	EXPECT_TRUE(service->conf_errors().empty());
+}
+
 TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
 {
 	const std::string path = write("a", tokens(1000, 17));
