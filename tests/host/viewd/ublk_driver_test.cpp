@@ -44,6 +44,7 @@ int __wrap_io_uring_submit_and_wait(io_uring *ring, unsigned count);
 namespace
 {
 
+namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr unsigned delete_async = 0x14;
@@ -355,8 +356,75 @@ TEST_F(UblkDriver, WaitsForAProcessThatIsEnding)
 		if (command == UBLK_CMD_GET_DEV_INFO && ++asked == 4)
 			driver.devices[3].state = UBLK_S_DEV_QUIESCED;
 	};
-	EXPECT_EQ(ublk::left_of(3), ublk::Left::held);
+	EXPECT_EQ(ublk::left_of(3, cookie), ublk::Left::held);
 	EXPECT_EQ(asked, 4);
+}
+
+// Another server may have been given the number meanwhile.
+TEST_F(UblkDriver, LeavesTheDeviceOfAnotherServerAlone)
+{
+	leave(3, cookie + 1);
+	EXPECT_EQ(ublk::left_of(3, cookie), ublk::Left::nothing);
+	ublk::Loop loop;
+	EXPECT_THROW(take_over(3, geometry(), loop), ublk::Error);
+	ublk::stop(3, cookie);
+	ublk::remove(3, cookie);
+	ASSERT_TRUE(driver.devices.contains(3));
+	EXPECT_EQ(driver.devices.at(3).state, UBLK_S_DEV_QUIESCED);
+	EXPECT_EQ(ublk::left_of(4, cookie), ublk::Left::nothing);
+}
+
+// READ_ONLY stays with a device, and the NVMe target opens it for writing.
+TEST_F(UblkDriver, TakesOverNoDeviceOfAnotherKind)
+{
+	const auto why_not = [&](bool read_only, uint64_t bytes) {
+		ublk::Geometry wanted = geometry();
+		wanted.read_only = read_only;
+		wanted.bytes = bytes;
+		ublk::Loop loop;
+		try {
+			take_over(3, wanted, loop);
+		} catch (const ublk::Error &error) {
+			return std::string(error.what());
+		}
+		return std::string();
+	};
+	leave(3, cookie);
+	EXPECT_EQ(why_not(false, 1 << 20),
+		  "ublk device 3: it was made for reading only, which the NVMe target refuses");
+	EXPECT_EQ(why_not(true, 1 << 21), "ublk device 3: it has 1048576 bytes, the view 2097152");
+	EXPECT_EQ(driver.devices.at(3).state, UBLK_S_DEV_QUIESCED);
+	EXPECT_EQ(why_not(true, 1 << 20), "");
+	leave(3, cookie).params.basic.attrs = 0;
+	EXPECT_EQ(why_not(true, 1 << 20), "") << "writes fail in any case";
+}
+
+// A device that is not found would be made a second time, and the first would wait for ever.
+TEST_F(UblkDriver, FindsDevicesOrSaysWhyNot)
+{
+	EXPECT_TRUE(ublk::devices(folder / "none").empty());
+	fs::create_directory(folder / "class");
+	for (const char *name : {"ublkc3", "ublkc4", "ublkc5", "ublkc6"})
+		std::ofstream(folder / "class" / name) << "";
+	leave(3, cookie);
+	leave(4, 0);
+	leave(5, cookie).state = UBLK_S_DEV_DEAD;
+	EXPECT_EQ(ublk::devices(folder / "class"), (std::map<uint64_t, int>{{cookie, 3}})) << "6 is gone meanwhile";
+	driver.failures[UBLK_CMD_GET_DEV_INFO] = {-ENOMEM};
+	EXPECT_THROW(ublk::devices(folder / "class"), ublk::Error);
+	EXPECT_THROW(ublk::devices(folder / "class/ublkc3"), ublk::Error);
+}
+
+TEST_F(UblkDriver, SendsAgainWhatIoUringHadNoMemoryFor)
+{
+	driver.refuses_first = true;
+	ublk::Loop loop;
+	std::unique_ptr<ublk::Device> device = make(loop);
+	EXPECT_EQ(driver.devices.at(3).state, UBLK_S_DEV_LIVE);
+	EXPECT_TRUE(returns([&] { device.reset(); }));
+	EXPECT_EQ(driver.said, (std::vector<unsigned>{UBLK_CMD_ADD_DEV, UBLK_CMD_SET_PARAMS, UBLK_CMD_START_DEV,
+						      UBLK_CMD_STOP_DEV, delete_async}));
+	EXPECT_TRUE(driver.devices.empty());
 }
 
 TEST_F(UblkDriver, EndsWithoutDescriptors)
