@@ -6,7 +6,7 @@
 # topologies: switch
 # variants: plain
 # needs: CONFIG_BLK_DEV_UBLK rdma
-# timeout: 120
+# timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
@@ -92,6 +92,7 @@ check "no view is exported" fails ls -d $subsystems/"$prefix"* 2>/dev/null
 ends "it ends"
 begin
 published "a device that is for reading only" alone
+device=$(field alone device)
 killed_again
 exports
 published "comes back with a port" alone
