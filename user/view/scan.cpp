@@ -111,7 +111,12 @@ bool Scan::advance(uint64_t bytes)
 
 uint64_t Scan::steps_done() const
 {
-	const uint64_t summed = reducer_ ? std::min(sums_.size() * sum_bytes / codec_.bits * 8, files_.elements()) : 0;
+	uint64_t summed = 0;
+	// The last sum may be of as many bits as a whole chunk, and of fewer elements.
+	if (reducer_ && sums_.size() == chunks_of(reducer_->data_bytes()))
+		summed = files_.elements();
+	else if (reducer_)
+		summed = sums_.size() * sum_bytes / codec_.bits * 8;
 	return (wanted_ ? 0 : measured_) + summed;
 }
 

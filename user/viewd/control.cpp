@@ -257,9 +257,11 @@ void ControlSocket::serve_one(Service &service, int fd, int stop)
 		is_too_large ? refusal(fmt::format("the request is too large; expected at most {} bytes", most)) :
 			       answer(service, request, may_change);
 	const Clock::time_point read_until = Clock::now() + patience;
-	for (size_t at = 0; at < said.size() && ready(fd, POLLOUT, stop, read_until);) {
+	for (size_t at = 0; at < said.size();) {
+		// First: what was done is answered even if the service is to reload or to end.
 		const ssize_t n = ::send(fd, said.data() + at, said.size() - at, MSG_NOSIGNAL);
-		if (n < 0 && errno != EINTR && errno != EAGAIN)
+		const bool must_wait = n < 0 && errno == EAGAIN;
+		if ((n < 0 && errno != EINTR && !must_wait) || (must_wait && !ready(fd, POLLOUT, stop, read_until)))
 			return;
 		at += n > 0 ? static_cast<size_t>(n) : 0;
 	}

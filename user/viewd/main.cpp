@@ -30,7 +30,7 @@ static std::string host_name()
 	return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-// Each view has a descriptor for its device and one for each of its files.
+// Each view has three descriptors for its device and one for each of its files.
 static void allow_many_files()
 {
 	rlimit limit = {};

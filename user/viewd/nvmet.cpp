@@ -63,12 +63,21 @@ void make_link(const fs::path &to, const fs::path &path)
 		fail(path, error.value());
 }
 
-std::vector<std::string> names_in(const fs::path &path)
+std::vector<std::string> names_in(const fs::path &path, std::error_code &error)
 {
 	std::vector<std::string> names;
-	std::error_code error;
 	for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator(); at.increment(error))
 		names.push_back(at->path().filename());
+	return names;
+}
+
+// What is not there has no names.
+std::vector<std::string> names_in(const fs::path &path)
+{
+	std::error_code error;
+	std::vector<std::string> names = names_in(path, error);
+	if (error && error != std::errc::no_such_file_or_directory)
+		fail(path, error.value());
 	return names;
 }
 
@@ -176,6 +185,15 @@ bool Nvmet::may_more(const std::string &nqn, const std::vector<std::string> &hos
 	return false;
 }
 
+void Nvmet::remove_others(const std::string &view, const std::string &device, const std::string &nqn)
+{
+	// An NQN ends with the view's name. Others are an administrator's own.
+	for (const std::string &other : names_in(root_ / "subsystems"))
+		if (other != nqn && other.ends_with(view) &&
+		    get(root_ / "subsystems" / other / "namespaces/1/device_path") == device)
+			remove(other);
+}
+
 void Nvmet::remove(const std::string &nqn) noexcept
 {
 	try {
@@ -183,7 +201,7 @@ void Nvmet::remove(const std::string &nqn) noexcept
 		std::error_code ignored;
 		if (!fs::is_directory(subsystem, ignored))
 			return;
-		for (const std::string &number : names_in(root_ / "ports"))
+		for (const std::string &number : names_in(root_ / "ports", ignored))
 			fs::remove(root_ / "ports" / number / "subsystems" / nqn, ignored);
 		try {
 			set(space / "enable", "0");
@@ -191,7 +209,7 @@ void Nvmet::remove(const std::string &nqn) noexcept
 			// It is not enabled.
 		}
 		fs::remove(space, ignored);
-		for (const std::string &host : names_in(subsystem / "allowed_hosts"))
+		for (const std::string &host : names_in(subsystem / "allowed_hosts", ignored))
 			fs::remove(subsystem / "allowed_hosts" / host, ignored);
 		fs::remove(subsystem, ignored);
 	} catch (const std::exception &) {

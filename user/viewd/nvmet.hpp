@@ -28,6 +28,9 @@ public:
 	void add(const std::string &nqn, const std::string &device, const std::vector<std::string> &hosts);
 	// Disconnects its hosts and forgets it; the device is free then. If a part cannot be removed, the others are all the same.
 	void remove(const std::string &nqn) noexcept;
+	// Removes the view's exports of this device by other NQNs than `nqn`, as a service with another prefix has left. Throws
+	// std::runtime_error.
+	void remove_others(const std::string &view, const std::string &device, const std::string &nqn);
 
 private:
 	void make_port(const NvmetPort &port);

@@ -55,7 +55,7 @@ private:
 constexpr const char *index_prefix = ".index-";
 std::string index_kind(size_t file) { return fmt::format("{}{}", index_prefix, file); }
 
-// Calls `save` now and then.
+// Calls `save` now and then. What cannot be saved is found again after a restart, so that is a message only.
 class SaveTimer
 {
 public:
@@ -64,13 +64,20 @@ public:
 		const Clock::time_point began = Clock::now();
 		if (!now && began < next_)
 			return;
-		save();
+		try {
+			save();
+			has_failed_ = false;
+		} catch (const Refused &error) {
+			if (!std::exchange(has_failed_, true))
+				std::fprintf(stderr, "peerdma-viewd: %s; a restart has to scan again\n", error.what());
+		}
 		const Clock::time_point ended = Clock::now();
 		next_ = ended + std::max<Clock::duration>(saved_every, (ended - began) * saves_share);
 	}
 
 private:
 	Clock::time_point next_ = Clock::now() + saved_every;
+	bool has_failed_ = false; // the last time, and it was said
 };
 
 // Calls work(name) for each, several at a time: the kernel waits for its readers when it removes a device. Throws the first exception,
@@ -218,7 +225,6 @@ Service::Service(const Options &options, BlockDevices &devices)
 {
 	publish_saved();
 	reload();
-	discard_left();
 }
 
 Service::~Service()
@@ -245,7 +251,7 @@ void Service::publish_saved()
 		try {
 			start(view::parse_conf(path, name, view::read_conf(path)), "");
 		} catch (const view::BadConf &bad) {
-			remove_left(name);
+			try_remove_left(name);
 			auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
 			view->state = State::failed;
 			view->error = bad.what();
@@ -258,19 +264,22 @@ void Service::publish_saved()
 // whose definition has a mistake.
 void Service::discard_left()
 {
-	std::vector<std::pair<std::string, bool>> names; // whether it is defined
+	std::map<std::string, bool> left; // by name: whether it is defined
 	for (const fs::path &path : folder_.files()) {
 		const std::string name = path.stem(), kind = path.extension();
 		const std::lock_guard lock(mutex_);
 		const bool is_kept = kind == ".scan" || kind == ".device" || kind.starts_with(index_prefix);
 		if (is_kept && !views_.contains(name))
-			names.emplace_back(name, bad_definitions_.contains(name));
+			left[name] = bad_definitions_.contains(name);
 	}
-	for (const auto &[name, is_defined] : names) {
+	std::vector<std::string> names;
+	for (const auto &[name, is_defined] : left)
+		names.push_back(name);
+	for_each_at_once(names, [&](const std::string &name) {
 		try_remove_left(name);
-		if (!is_defined)
+		if (!left.at(name))
 			forget(name);
-	}
+	});
 }
 
 fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }
@@ -318,8 +327,14 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 // Ends a view and forgets it.
 void Service::end(const std::string &name)
 {
-	// First: a service that dies from here on does not publish it again.
-	folder_.remove(name, ".conf");
+	bool is_defined;
+	{
+		const std::lock_guard lock(mutex_);
+		is_defined = !views_.at(name)->origin.empty();
+	}
+	// First: a service that dies from here on does not publish it again. A defined view has no such file.
+	if (!is_defined)
+		folder_.remove(name, ".conf");
 	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);
@@ -420,9 +435,14 @@ void Service::reload()
 			}
 		}
 	});
-	const std::lock_guard lock(mutex_);
-	for (const auto &[name, conf] : found.good)
-		start(conf, definition_of(name));
+	{
+		const std::lock_guard lock(mutex_);
+		for (const auto &[name, conf] : found.good)
+			start(conf, definition_of(name));
+	}
+	if (!is_left_discarded_)
+		discard_left();
+	is_left_discarded_ = true;
 }
 
 std::string Service::conf_error() const
@@ -555,14 +575,15 @@ bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> 
 	SaveTimer timer;
 	for (size_t i = 0; i < sources.size(); i++) {
 		for (bool done = false; !done;) {
-			if (view.stop) {
-				save_indices(view, sources);
+			if (!view.stop)
+				done = sources[i]->index(scanned_at_once);
+			timer.save_if_due(view.stop, [&] { save_indices(view, sources); });
+			if (view.stop)
 				return false;
-			}
-			done = sources[i]->index(scanned_at_once);
-			timer.save_if_due(false, [&] { save_indices(view, sources); });
 		}
 	}
+	if (view.conf.compressed && !is_known)
+		timer.save_if_due(true, [&] { save_indices(view, sources); });
 	return true;
 }
 
@@ -597,6 +618,7 @@ void Service::scan(Published &view)
 	scan.resume(folder_.read(name, ".scan"));
 	if (scan.steps_done() < scan.steps())
 		discard_stale(view);
+	const bool is_saved = scan.steps_done() == scan.steps();
 	const auto save = [&] {
 		save_indices(view, files.files());
 		folder_.write(name, ".scan", scan.save());
@@ -605,16 +627,15 @@ void Service::scan(Published &view)
 	for (bool done = false; !done;) {
 		if (const Turn turn(turns_, view.stop); turn)
 			done = scan.advance(scanned_at_once);
-		if (view.stop) {
-			save();
-			return;
-		}
 		{
 			const std::lock_guard lock(view.mutex);
 			view.steps_done = scan.steps_done();
 			view.steps = scan.steps();
 		}
-		timer.save_if_due(done, save);
+		if (!is_saved)
+			timer.save_if_due(done || view.stop, save);
+		if (view.stop)
+			return;
 	}
 
 	const view::Header header = scan.header();

@@ -134,8 +134,10 @@ private:
 	view::Decompressors decompressors_;
 	ChunkCache cache_;
 	std::counting_semaphore<> turns_; // to scan, of views; each takes one for a while
-	std::mutex change_mutex_;         // serializes publish(), withdraw() and reload()
-	mutable std::mutex mutex_;        // protects the members below
+	std::mutex change_mutex_;         // serializes publish(), withdraw() and reload(); protects is_left_discarded_
+	// Whether what services before have left of views that are gone was removed: once the definitions can be read.
+	bool is_left_discarded_ = false;
+	mutable std::mutex mutex_; // protects the members below
 	std::map<std::string, std::unique_ptr<Published>> views_;
 	std::map<std::string, std::string> bad_definitions_; // by the name of the view: what is wrong
 	std::string conf_error_;

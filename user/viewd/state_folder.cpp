@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -62,10 +63,22 @@ StateFolder::StateFolder(fs::path path) : path_(std::move(path))
 	fs::create_directories(path_, error);
 	if (error)
 		throw std::runtime_error(fmt::format("{}: {}", path_.string(), error.message()));
+	lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (lock_ < 0)
+		throw std::runtime_error(fmt::format("{}: {}", path_.string(), std::strerror(errno)));
+	// A file system without locks locks nobody out.
+	if (::flock(lock_, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+		::close(lock_);
+		throw std::runtime_error(
+			fmt::format("{}: another service uses it; stop that one, or give --folder another directory",
+				    path_.string()));
+	}
 	for (const fs::path &left : files())
 		if (left.extension() == fresh_kind)
 			fs::remove(left, error);
 }
+
+StateFolder::~StateFolder() { ::close(lock_); }
 
 std::vector<fs::path> StateFolder::files() const
 {

@@ -20,8 +20,12 @@ struct Refused : std::runtime_error {
 class StateFolder
 {
 public:
-	// Creates the folder if there is none, and removes what a write that was interrupted has left. Throws std::runtime_error.
+	// Creates the folder if there is none, locks it, and removes what a write that was interrupted has left. Throws
+	// std::runtime_error, also if another process has locked it.
 	explicit StateFolder(std::filesystem::path path);
+	~StateFolder();
+	StateFolder(const StateFolder &) = delete;
+	StateFolder &operator=(const StateFolder &) = delete;
 
 	std::filesystem::path file(const std::string &name, const std::string &kind) const
 	{
@@ -41,6 +45,7 @@ private:
 	int sync() const; // returns 0 or an errno
 
 	const std::filesystem::path path_;
+	int lock_ = -1; // the folder, under flock(2): one service at a time has it
 };
 
 } // namespace viewd

@@ -99,9 +99,9 @@ public:
 		std::memcpy(sqe->cmd, &sent, sizeof(sent));
 		io_uring_cqe *cqe = nullptr;
 		int rc;
-		do
-			rc = io_uring_submit_and_wait(&ring_, 1);
-		while (rc == -EINTR);
+		// Without memory the kernel takes it later. It must not stay in the ring: its result would be taken for that of the next.
+		while ((rc = io_uring_submit_and_wait(&ring_, 1)) == -EINTR || rc == -EAGAIN)
+			::usleep(1'000);
 		do
 			rc = rc < 0 ? rc : io_uring_wait_cqe(&ring_, &cqe);
 		while (rc == -EINTR);
@@ -134,6 +134,34 @@ int delete_device(Control &control, int id)
 	const int rc = control.send(delete_async, id);
 	// 524 is the kernel's ENOTSUPP, which has no name here.
 	return rc == -EOPNOTSUPP || rc == -524 ? control.send(UBLK_CMD_DEL_DEV, id) : rc;
+}
+
+// All 0 if there is no such device. Throws Error.
+ublksrv_ctrl_dev_info info_of(Control &control, int id)
+{
+	ublksrv_ctrl_dev_info info = {};
+	const int rc = control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info));
+	if (rc == -ENODEV)
+		return {};
+	if (rc < 0)
+		fail(fmt::format("ublk device {}: GET_DEV_INFO", id), -rc);
+	return info;
+}
+
+// Throws Error if a device that is there was not made as this.
+void check_params(Control &control, int id, const Geometry &wanted)
+{
+	ublk_params params = {};
+	params.len = sizeof(params);
+	control.must("GET_PARAMS", UBLK_CMD_GET_PARAMS, id, &params, sizeof(params));
+	if (!wanted.read_only && params.basic.attrs & UBLK_ATTR_READ_ONLY)
+		throw Error(
+			fmt::format("ublk device {}: it was made for reading only, which the NVMe target refuses", id),
+			EROFS);
+	if (params.basic.dev_sectors != wanted.bytes / sector)
+		throw Error(fmt::format("ublk device {}: it has {} bytes, the view {}", id,
+					params.basic.dev_sectors * sector, wanted.bytes),
+			    EINVAL);
 }
 
 void close_descriptor(int &fd)
@@ -320,6 +348,10 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	  handler_(std::move(handler)), id_(id)
 {
 	Control &control = *control_;
+	const ublksrv_ctrl_dev_info info = info_of(control, id_);
+	if (info.ublksrv_flags != geometry_.cookie)
+		fail(fmt::format("ublk device {}: another server has it", id_), ENODEV);
+	check_params(control, id_, geometry_);
 	// The process that had it may still be ending.
 	int rc = -EBUSY;
 	for (int tries = 0; rc == -EBUSY && tries < 300; tries++) {
@@ -330,8 +362,6 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	if (rc < 0)
 		fail(fmt::format("ublk device {}: START_USER_RECOVERY", id_), -rc);
 	// The process that had it may have had other threads.
-	ublksrv_ctrl_dev_info info = {};
-	control.must("GET_DEV_INFO", UBLK_CMD_GET_DEV_INFO, id_, &info, sizeof(info));
 	geometry_.queues = info.nr_hw_queues;
 	geometry_.depth = info.queue_depth;
 	start(false, [&] {
@@ -348,8 +378,7 @@ template <class Start> void Device::start(bool is_new, Start &&start_device)
 	try {
 		start_device();
 	} catch (...) {
-		control_->send(UBLK_CMD_STOP_DEV, id_);
-		close_queues();
+		stop_and_close();
 		if (is_new)
 			delete_device(*control_, id_);
 		throw;
@@ -358,8 +387,7 @@ template <class Start> void Device::start(bool is_new, Start &&start_device)
 
 Device::~Device()
 {
-	control_->send(UBLK_CMD_STOP_DEV, id_);
-	close_queues();
+	stop_and_close();
 	delete_device(*control_, id_);
 }
 
@@ -391,7 +419,7 @@ void Device::open_queues(int id)
 void Device::fetch_all()
 {
 	for (const std::unique_ptr<Queue> &queue : queues_) {
-		++*running_;
+		++running_;
 		try {
 			queue->loop->post([this, queue = queue.get()] {
 				queue->live = queue->slots.size();
@@ -399,7 +427,7 @@ void Device::fetch_all()
 					send(slot, UBLK_IO_FETCH_REQ, 0);
 			});
 		} catch (...) {
-			--*running_;
+			--running_;
 			throw;
 		}
 	}
@@ -426,11 +454,9 @@ void Device::arrived(Slot &slot, int result)
 {
 	Queue &queue = *slot.queue;
 	if (result != UBLK_IO_RES_OK) {
-		if (!--queue.live) {
-			const std::shared_ptr<std::atomic<size_t>> running = running_;
-			--*running;
-			running->notify_all();
-		}
+		// The last: the device may be gone then.
+		if (!--queue.live)
+			--running_;
 		return;
 	}
 	const ublksrv_io_desc &request = queue.requests[slot.tag];
@@ -454,47 +480,52 @@ void Device::answer(uint16_t queue, uint16_t tag, int result)
 	slot.queue->loop->answer(slot, result);
 }
 
-// The kernel has ended all commands, or will: the device was stopped, or was never started.
-void Device::close_queues()
+// The kernel may fail to stop the device for want of memory, and does not end commands that a loop sends afterwards. Each STOP_DEV ends
+// those that it has.
+void Device::stop_and_close()
 {
-	for (size_t running = *running_; running; running = *running_)
-		running_->wait(running);
+	do {
+		control_->send(UBLK_CMD_STOP_DEV, id_);
+		for (int tries = 0; running_ && tries < 100; tries++)
+			::usleep(1'000);
+	} while (running_);
 	for (const std::unique_ptr<Queue> &queue : queues_)
 		::munmap(const_cast<ublksrv_io_desc *>(queue->requests), geometry_.depth * sizeof(ublksrv_io_desc));
 	queues_.clear();
 	close_descriptor(char_fd_);
 }
 
-std::map<uint64_t, int> devices()
+std::map<uint64_t, int> devices(const fs::path &folder)
 {
 	std::map<uint64_t, int> found;
 	std::error_code error;
 	std::unique_ptr<Control> control;
-	for (const fs::directory_entry &entry : fs::directory_iterator("/sys/class/ublk-char", error)) {
+	fs::directory_iterator at(folder, error);
+	for (; !error && at != fs::directory_iterator(); at.increment(error)) {
 		int id = -1;
-		if (std::sscanf(entry.path().filename().c_str(), "ublkc%d", &id) != 1)
+		if (std::sscanf(at->path().filename().c_str(), "ublkc%d", &id) != 1)
 			continue;
 		if (!control)
 			control = std::make_unique<Control>();
-		ublksrv_ctrl_dev_info info = {};
-		if (control->send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) < 0 || !info.ublksrv_flags)
+		const ublksrv_ctrl_dev_info info = info_of(*control, id);
+		if (!info.ublksrv_flags)
 			continue;
 		if (info.state != UBLK_S_DEV_DEAD || !found.contains(info.ublksrv_flags))
 			found[info.ublksrv_flags] = id;
 	}
+	// Without the driver there is no such folder.
+	if (error && error != std::errc::no_such_file_or_directory)
+		fail(folder, error.value());
 	return found;
 }
 
-Left left_of(int id)
+Left left_of(int id, uint64_t cookie)
 {
 	Control control;
 	for (int tries = 0; tries < 300; tries++) {
-		ublksrv_ctrl_dev_info info = {};
-		const int rc = control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info));
-		if (rc == -ENODEV)
+		const ublksrv_ctrl_dev_info info = info_of(control, id);
+		if (info.ublksrv_flags != cookie)
 			return Left::nothing;
-		if (rc < 0)
-			fail(fmt::format("ublk device {}: GET_DEV_INFO", id), -rc);
 		if (info.state == UBLK_S_DEV_QUIESCED)
 			return Left::held;
 		if (info.state == UBLK_S_DEV_DEAD)
@@ -504,15 +535,19 @@ Left left_of(int id)
 	throw Error(fmt::format("ublk device {}: another process serves it", id), EBUSY);
 }
 
-void stop(int id)
+void stop(int id, uint64_t cookie)
 {
 	Control control;
+	if (info_of(control, id).ublksrv_flags != cookie)
+		return;
 	control.must("STOP_DEV", UBLK_CMD_STOP_DEV, id);
 }
 
-void remove(int id)
+void remove(int id, uint64_t cookie)
 {
 	Control control;
+	if (info_of(control, id).ublksrv_flags != cookie)
+		return;
 	if (const int rc = delete_device(control, id); rc < 0)
 		fail(fmt::format("ublk device {}: DEL_DEV", id), -rc);
 }

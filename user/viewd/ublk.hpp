@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,8 @@ struct Error : std::runtime_error {
 
 class Control;
 class Device;
+
+inline std::string path_of(int id) { return "/dev/ublkb" + std::to_string(id); }
 
 // A read of a device, which must be answered once.
 class Request
@@ -126,7 +129,8 @@ public:
 
 	// Makes /dev/ublkbN and serves it. Throws Error.
 	Device(const Geometry &geometry, std::vector<Loop *> loops, Handler handler);
-	// Takes over device `id`, which a process that has died has left. Throws Error; the device is stopped then, and still there.
+	// Takes over device `id`, which a process that has died has left with the geometry's cookie. Throws Error; the device is still
+	// there then, held or stopped.
 	Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Handler handler);
 	// Fails the requests that were not answered, and removes the device.
 	~Device();
@@ -134,7 +138,7 @@ public:
 	Device &operator=(const Device &) = delete;
 
 	int id() const { return id_; }
-	std::string path() const { return "/dev/ublkb" + std::to_string(id_); }
+	std::string path() const { return path_of(id_); }
 
 private:
 	friend class Loop;
@@ -144,7 +148,7 @@ private:
 	void send(Slot &slot, unsigned command, int result);
 	void arrived(Slot &slot, int result);
 	void answer(uint16_t queue, uint16_t tag, int result);
-	void close_queues();
+	void stop_and_close();
 	template <class Start> void start(bool is_new, Start &&start_device);
 
 	const std::unique_ptr<Control> control_; // kept, so that the end needs no descriptor and no memory
@@ -153,26 +157,25 @@ private:
 	const Handler handler_;
 	std::vector<std::unique_ptr<Queue>> queues_;
 	int id_ = -1, char_fd_ = -1;
-	// Queues with live slots. Shared with the loop that wakes who waits for them, and who may destroy the device then.
-	std::shared_ptr<std::atomic<size_t>> running_ = std::make_shared<std::atomic<size_t>>(0);
+	std::atomic<size_t> running_ = 0; // queues with live slots
 };
 
 // The devices of this machine by their cookies, without those that have none. Of two with the same cookie, one of which is being
-// removed, it is the other. Throws Error.
-std::map<uint64_t, int> devices();
+// removed, it is the other. folder: where the kernel lists them. Throws Error.
+std::map<uint64_t, int> devices(const std::filesystem::path &folder = "/sys/class/ublk-char");
 
 // What a process that has ended has left of a device.
 enum class Left {
-	nothing,   // there is no such device
+	nothing,   // there is no such device, or another one has its number
 	unstarted, // nobody can have read it: it was being made or removed
 	held,      // its requests are held back
 };
 // Waits until the kernel has noticed that the process has ended. Throws Error, also if it has not within half a minute.
-Left left_of(int id);
-// Fails the requests of a device that no process serves. Throws Error.
-void stop(int id);
-// Removes a device that is stopped, once nobody has it open. Throws Error.
-void remove(int id);
+Left left_of(int id, uint64_t cookie);
+// Fails the requests of a device that no process serves, if it is still the one with this cookie. Throws Error.
+void stop(int id, uint64_t cookie);
+// Removes a device that is stopped, once nobody has it open, if it is still the one with this cookie. Throws Error.
+void remove(int id, uint64_t cookie);
 
 // Where the descriptors of a queue's requests are in /dev/ublkcN. page: the kernel's page size.
 uint64_t descriptors_offset(unsigned queue, uint64_t page);

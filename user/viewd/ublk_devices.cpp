@@ -95,7 +95,7 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	std::unique_ptr<ublk::Device> device;
 	std::string note;
 	const int left = find_left(cookie);
-	const ublk::Left what = left >= 0 ? ublk::left_of(left) : ublk::Left::nothing;
+	const ublk::Left what = left >= 0 ? ublk::left_of(left, cookie) : ublk::Left::nothing;
 	if (what == ublk::Left::held) {
 		try {
 			device = std::make_unique<ublk::Device>(left, geometry, loops, handler);
@@ -105,14 +105,14 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	}
 	// Also if there is none: the target may have another device of that path open.
 	if (!device)
-		discard(conf.name, left, what);
-	else if (!exports_)
-		nvmet_.remove(prefix_ + conf.name);
+		discard(conf.name, left, cookie, what);
 	forget_left(cookie);
 	if (!device)
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
-	return std::make_unique<UblkDevice>(std::move(device), std::move(note), exports_ ? &nvmet_ : nullptr,
-					    prefix_ + conf.name, conf.hosts);
+	const std::string nqn = prefix_ + conf.name;
+	nvmet_.remove_others(conf.name, device->path(), exports_ ? nqn : "");
+	return std::make_unique<UblkDevice>(std::move(device), std::move(note), exports_ ? &nvmet_ : nullptr, nqn,
+					    conf.hosts);
 }
 
 bool UblkDevices::remove_left(const std::string &name, uint64_t cookie)
@@ -120,8 +120,8 @@ bool UblkDevices::remove_left(const std::string &name, uint64_t cookie)
 	const int left = find_left(cookie);
 	if (left < 0)
 		return false;
-	const ublk::Left what = ublk::left_of(left);
-	discard(name, left, what);
+	const ublk::Left what = ublk::left_of(left, cookie);
+	discard(name, left, cookie, what);
 	forget_left(cookie);
 	return what == ublk::Left::held;
 }
@@ -140,16 +140,18 @@ void UblkDevices::forget_left(uint64_t cookie)
 	left_.erase(cookie);
 }
 
-// Removes a view's export and the device that was left.
-void UblkDevices::discard(const std::string &name, int number, ublk::Left what)
+// Removes a view's exports and the device that was left.
+void UblkDevices::discard(const std::string &name, int number, uint64_t cookie, ublk::Left what)
 {
 	const bool is_there = what != ublk::Left::nothing;
 	// First: the target waits for requests that the device holds back, and has it open.
 	if (is_there)
-		ublk::stop(number);
+		ublk::stop(number, cookie);
 	nvmet_.remove(prefix_ + name);
-	if (is_there)
-		ublk::remove(number);
+	if (is_there) {
+		nvmet_.remove_others(name, ublk::path_of(number), "");
+		ublk::remove(number, cookie);
+	}
 }
 
 } // namespace viewd

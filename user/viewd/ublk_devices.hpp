@@ -29,7 +29,7 @@ public:
 private:
 	int find_left(uint64_t cookie);
 	void forget_left(uint64_t cookie);
-	void discard(const std::string &name, int number, ublk::Left what);
+	void discard(const std::string &name, int number, uint64_t cookie, ublk::Left what);
 
 	Nvmet &nvmet_;
 	const bool exports_;

@@ -6,7 +6,7 @@
 # topologies: switch
 # variants: plain
 # needs: CONFIG_BLK_DEV_UBLK rdma
-# timeout: 120
+# timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
@@ -71,6 +71,33 @@ wait $reader
 check "no new connection" fails to "$soon" tokens $me
 disconnect "$controller"
 check "the disk goes" soon 20 fails test -b "$disk"
+
+# killed_again: without its order to end
+killed_again() {
+	kill -KILL $service
+	wait $service 2>/dev/null
+}
+device=$(field alone device) subsystems=/sys/kernel/config/nvmet/subsystems
+killed_again
+begin --port rdma:10.9.0.2:4420 --nqn-prefix ${prefix}now:
+published "with another prefix it comes back" alone
+same "with the device" "$device" "$(field alone device)"
+check "exported by its new name" test -d $subsystems/${prefix}now:alone
+check "and by no other" fails test -e $subsystems/${prefix}alone
+
+killed_again
+begin
+published "it comes back without a port" alone
+check "no view is exported" fails ls -d $subsystems/"$prefix"* 2>/dev/null
+ends "it ends"
+begin
+published "a device that is for reading only" alone
+device=$(field alone device)
+killed_again
+exports
+published "comes back with a port" alone
+same "as another one" "fresh device: the one before could not be recovered: ublk device ${device#/dev/ublkb}: it was made for reading only, which the NVMe target refuses" "$(field alone note)"
+check "that is exported" test -d $subsystems/${prefix}alone
 
 ends "it ends"
 check "nothing is exported any more" fails ls -d /sys/kernel/config/nvmet/subsystems/"$prefix"* 2>/dev/null

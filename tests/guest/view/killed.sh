@@ -8,7 +8,7 @@
 # tier: all
 # long: oldest
 # needs: CONFIG_BLK_DEV_UBLK
-# timeout: 300
+# timeout: 400
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
 
@@ -45,6 +45,17 @@ begin --conf-dir $definitions
 for ((i = 0; i < views; i++)); do published "view $i" v$i; done
 same "no device besides" $views "$(devices)"
 for ((i = 0; i < views; i++)); do check "elements of view $i" image compare "$(field v$i device)" /mnt/data/$i; done
+kill -KILL $service
+wait $service 2>/dev/null
+mv $definitions /run/aside
+touch $definitions
+begin --conf-dir $definitions
+same "no device goes while the definitions cannot be read" $views "$(devices)"
+rm $definitions
+mv /run/aside $definitions
+kill -HUP $service
+for ((i = 0; i < views; i++)); do published "view $i is taken over" v$i; done
+same "no device besides" $views "$(devices)"
 ends "it ends"
 same "no device is left" 0 "$(devices)"
 check "the driver is free" rmmod ublk_drv

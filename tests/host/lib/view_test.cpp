@@ -291,6 +291,12 @@ TEST_F(Views, WhatCannotBeOpened)
 	EXPECT_EQ(open(image("i64:17", 1, "abc"), "u32:17"), -EMEDIUMTYPE);
 	EXPECT_STREQ(args.out_why, "the view has elements of type i64, not u32");
 	EXPECT_EQ(open("abc", nullptr, 4), -EOPNOTSUPP);
+	EXPECT_STREQ(args.out_why, "");
+	for (const char *path : {static_cast<const char *>(nullptr), "/v"}) {
+		std::strcpy(args.out_why, "of the call before");
+		EXPECT_EQ(peerdma_view_open(nullptr, path, &args, path ? nullptr : &view), -EINVAL);
+		EXPECT_STREQ(args.out_why, "");
+	}
 	EXPECT_EQ(peerdma_view_open(nullptr, "/none", nullptr, &view), -ENOENT);
 	EXPECT_EQ(peerdma_view_open(nullptr, nullptr, nullptr, &view), -EINVAL);
 	EXPECT_EQ(peerdma_view_open(nullptr, "/v", nullptr, nullptr), -EINVAL);

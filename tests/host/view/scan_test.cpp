@@ -44,6 +44,21 @@ protected:
 	}
 };
 
+// 17 bits: 493447.5 elements to a chunk.
+TEST_F(ViewScan, EndsAtTheLastElementOfAFullChunk)
+{
+	for (const size_t count : {493440, 493447, 493448, 493449}) {
+		const Sequence files = sequence(Element::u32, {write("a", tokens(count, 17))});
+		for (const std::optional<Codec> &codec : {std::optional<Codec>(), Codec::parse("u32:17")}) {
+			Scan scan(files, codec);
+			EXPECT_EQ(whole(scan).elements, count);
+			Scan resumed(files, codec);
+			EXPECT_TRUE(resumed.resume(scan.save()));
+			EXPECT_EQ(resumed.steps_done(), resumed.steps());
+		}
+	}
+}
+
 // The data of a view of these values, packed in one piece.
 std::vector<std::byte> data_of(const Codec &codec, const std::vector<uint32_t> &values)
 {

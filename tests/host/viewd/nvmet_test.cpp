@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace
 {
@@ -38,10 +40,10 @@ protected:
 		fs::create_directories((root / name).parent_path());
 		std::ofstream(root / name) << text;
 	}
-	std::string why_not() const
+	std::string why_not(const std::vector<std::string> &hosts = {"host"}) const
 	{
 		try {
-			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "/dev/ublkb0", {"host"});
+			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "/dev/ublkb0", hosts);
 		} catch (const std::runtime_error &error) {
 			return error.what();
 		}
@@ -62,6 +64,38 @@ TEST_F(NvmetTree, APortIsOpenedLast)
 	EXPECT_EQ("", why_not());
 	EXPECT_EQ(root / "subsystems/q", fs::read_symlink(root / "ports/1/subsystems/q"));
 	EXPECT_TRUE(fs::is_symlink(root / "subsystems/q/allowed_hosts/host"));
+}
+
+// Of a view whose hosts may be fewer than before.
+TEST_F(NvmetTree, HostsThatCannotBeListedAreNotTakenForNone)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	const fs::path hosts = root / "subsystems/q/allowed_hosts";
+	fs::remove(hosts);
+	std::ofstream(hosts) << "";
+	EXPECT_EQ(hosts.string() + ": Not a directory", why_not({}));
+	EXPECT_FALSE(fs::exists(fs::symlink_status(root / "ports/1/subsystems/q")));
+}
+
+// The prefix, or the host's name of which it is made, was another before.
+TEST_F(NvmetTree, RemovesExportsOfADeviceByOtherNames)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	for (const auto &[nqn, device] : {std::pair{"before:v", "/dev/ublkb0"}, std::pair{"now:v", "/dev/ublkb0"},
+					  std::pair{"before:w", "/dev/ublkb1"}, std::pair{"mine", "/dev/ublkb0"}}) {
+		put(std::string("subsystems/") + nqn + "/namespaces/1/device_path", device);
+		put(std::string("subsystems/") + nqn + "/namespaces/1/enable", "1");
+		fs::create_symlink(root / "subsystems" / nqn, root / "ports/1/subsystems" / nqn);
+	}
+	const auto is_open = [&](const std::string &nqn) { return fs::is_symlink(root / "ports/1/subsystems" / nqn); };
+	viewd::Nvmet nvmet(root, {});
+	nvmet.remove_others("v", "/dev/ublkb0", "now:v");
+	EXPECT_FALSE(is_open("before:v"));
+	EXPECT_TRUE(is_open("now:v"));
+	EXPECT_TRUE(is_open("before:w")) << "of another device";
+	EXPECT_TRUE(is_open("mine")) << "of an administrator's own";
+	nvmet.remove_others("v", "/dev/ublkb0", "");
+	EXPECT_FALSE(is_open("now:v"));
 }
 
 } // namespace

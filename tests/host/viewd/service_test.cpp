@@ -47,6 +47,8 @@ class FakeDevices final : public viewd::BlockDevices
 		~Device() override
 		{
 			const std::lock_guard lock(of_.mutex);
+			if (of_.before_removal)
+				of_.before_removal();
 			of_.views.erase(number_);
 			of_.cookies.erase(number_);
 		}
@@ -76,6 +78,7 @@ public:
 	bool remove_left(const std::string &name, uint64_t cookie) override
 	{
 		const std::lock_guard lock(mutex);
+		removals_tried++;
 		if (refuse_removal)
 			throw std::runtime_error("no descriptors");
 		const auto found = left.find(cookie);
@@ -92,9 +95,9 @@ public:
 	std::map<uint64_t, int> left; // by a service that was killed
 	std::vector<int> taken_over;  // of each that was served, or -1
 	std::vector<std::string> removed;
-	std::function<void()> before_serving;
+	std::function<void()> before_serving, before_removal;
 	std::string note;
-	int next = 5;
+	int next = 5, removals_tried = 0;
 	bool refuse = false, refuse_removal = false;
 };
 
@@ -210,9 +213,11 @@ TEST_F(ViewService, BeginsAnew)
 	settled("v");
 	service.reset();
 	EXPECT_TRUE(devices.views.empty());
+	const fs::file_time_type saved = fs::last_write_time(folder / "state/v.scan");
 	begin();
 	const json view = settled("v");
 	EXPECT_EQ(view["state"], "published");
+	EXPECT_EQ(fs::last_write_time(folder / "state/v.scan"), saved) << "it has nothing to add";
 	EXPECT_EQ(devices.taken_over, (std::vector<int>{-1, -1})) << "it has removed its devices";
 	EXPECT_FALSE(view.contains("note"));
 	// A file that changed meanwhile is scanned again.
@@ -240,7 +245,7 @@ protected:
 	{
 		service.reset();
 		fs::remove_all(folder / "state");
-		fs::copy(folder / "killed", folder / "state");
+		fs::copy(folder / "killed", folder / "state", fs::copy_options::recursive);
 		devices.left = left_;
 		devices.taken_over.clear();
 		devices.removed.clear();
@@ -296,6 +301,31 @@ TEST_F(KilledViewService, TakesOverDevices)
 	begin_after_kill();
 	EXPECT_EQ(settled("v")["state"], "failed");
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+// A full disk, for one.
+TEST_F(KilledViewService, TakesOverDevicesIfItsFolderTakesNoScan)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	kill();
+	fs::create_directories(folder / "killed/v.scan.new/x");
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(devices.taken_over, Numbers{5});
+	EXPECT_EQ(devices.removed, Strings());
+}
+
+TEST_F(ViewService, AScanThatCannotBeSavedIsServedAllTheSame)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	fs::create_directories(folder / "state/v.scan.new/x");
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_FALSE(fs::exists(folder / "state/v.scan"));
 }
 
 // A device whose number was another's before. The number alone does not say whose it is.
@@ -449,6 +479,32 @@ TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
 	const uint64_t one = 1;
 	EXPECT_EQ(::write(stop, &one, sizeof(one)), 8);
 	server.join();
+	::close(stop);
+}
+
+TEST_F(ViewService, AnswersWhatItHasDoneThoughItIsToReload)
+{
+	begin();
+	const std::string path = folder / "socket";
+	publish("v", "file = " + write("a", tokens(1000, 17)) + "\ncodec = u32");
+	settled("v");
+	viewd::ControlSocket socket(path);
+	const int stop = ::eventfd(0, EFD_CLOEXEC);
+	devices.before_removal = [stop] { ::eventfd_write(stop, 1); };
+	std::thread server([&] { socket.serve(*service, stop); });
+	sockaddr_un address = {};
+	address.sun_family = AF_UNIX;
+	path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+	const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+	EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
+	const std::string request = R"({"op":"withdraw","name":"v"})";
+	EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+	::shutdown(fd, SHUT_WR);
+	char said[16] = {};
+	EXPECT_EQ(::recv(fd, said, sizeof(said), MSG_WAITALL), 2);
+	EXPECT_STREQ(said, "{}");
+	server.join();
+	::close(fd);
 	::close(stop);
 }
 
@@ -639,6 +695,20 @@ TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
 	EXPECT_EQ(view_of("v")["stale"], false);
 }
 
+// The file system of its folder may have become read-only.
+TEST_F(ViewService, ADefinitionChangesThoughItsFolderCannot)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32\nhost = nqn.a\n");
+	begin();
+	settled("v");
+	fs::create_directory(folder / "state/v.conf"); // which unlink() refuses to remove
+	define("v.conf", "file = " + path + "\ncodec = u32\nhost = nqn.b\n");
+	service->reload();
+	EXPECT_EQ(settled("v")["hosts"], json::array({"nqn.b"}));
+	EXPECT_TRUE(service->conf_errors().empty());
+}
+
 TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
 {
 	const std::string path = write("a", tokens(1000, 17));
@@ -654,6 +724,35 @@ TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
 	service->reload();
 	EXPECT_TRUE(view_of("v").is_null());
 	EXPECT_FALSE(ask({{"op", "status"}}).contains("conf_error"));
+}
+
+// They may be defined still, so their devices are for a later reload() to take over, or to remove.
+TEST_F(KilledViewService, KeepsDevicesWhileTheDirectoryCannotBeRead)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
+	define("w.conf", "file = " + path + "\ncodec = u32\n");
+	service->reload();
+	EXPECT_EQ(settled("w")["device"], "/dev/fake6");
+	kill();
+	undefine("w.conf");
+	fs::rename(folder / "views.d", folder / "aside");
+	std::ofstream(folder / "views.d") << "no directory";
+	begin_after_kill();
+	service->reload();
+	EXPECT_FALSE(service->conf_error().empty());
+	EXPECT_EQ(devices.removed, Strings());
+	for (const char *name : {"v.scan", "v.device", "w.scan", "w.device"})
+		EXPECT_TRUE(fs::exists(folder / "state" / name)) << name;
+	fs::remove(folder / "views.d");
+	fs::rename(folder / "aside", folder / "views.d");
+	service->reload();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
+	EXPECT_EQ(devices.taken_over, Numbers{5});
+	EXPECT_EQ(devices.removed, Strings{"w 6"});
+	EXPECT_FALSE(fs::exists(folder / "state/w.scan"));
 }
 
 TEST_F(KilledViewService, DiscardsDevicesOfNoView)
@@ -704,6 +803,50 @@ TEST_F(KilledViewService, ADeviceThatCannotBeRemovedIsRemovedLater)
 	begin();
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+// Each attempt may take half a minute, and systemd waits for the service meanwhile.
+TEST_F(ViewService, TriesOnceToRemoveWhatIsLeftOfAView)
+{
+	fs::create_directory(folder / "state");
+	for (const char *name : {"v.scan", "v.index-0", "v.index-1"})
+		std::ofstream(folder / "state" / name) << "x";
+	std::ofstream(folder / "state/v.device") << "7 1\n";
+	devices.refuse_removal = true;
+	begin();
+	EXPECT_EQ(devices.removals_tried, 1);
+	EXPECT_TRUE(fs::exists(folder / "state/v.device")) << "the next service tries again";
+}
+
+TEST_F(ViewService, ADamagedViewStopsNoOther)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	fs::create_directories(folder / "state/unreadable.device");
+	for (const char *name : {"unreadable.conf", "unremovable.conf"})
+		std::ofstream(folder / "state" / name) << "nonsense";
+	std::ofstream(folder / "state/unremovable.device") << "7 1\n";
+	define("good.conf", "file = " + path + "\ncodec = u32\n");
+	devices.refuse_removal = true;
+	ASSERT_NO_THROW(begin());
+	EXPECT_EQ(settled("good")["state"], "published");
+	EXPECT_EQ(view_of("unreadable")["state"], "failed");
+	EXPECT_EQ(view_of("unremovable")["state"], "failed");
+}
+
+// To the two of them each view would be there twice, and each would remove what the other has made.
+TEST_F(ViewService, SharesItsFolderWithNoOther)
+{
+	begin();
+	try {
+		Service({folder / "state", folder / "views.d", 8 << 20, 64 << 20, 2}, devices);
+		FAIL() << "there are two";
+	} catch (const std::runtime_error &error) {
+		EXPECT_EQ(error.what(),
+			  (folder / "state").string() +
+				  ": another service uses it; stop that one, or give --folder another directory");
+	}
+	service.reset();
+	begin();
 }
 
 TEST_F(ViewService, LeavesNoFileOfAViewThatIsGone)

@@ -210,9 +210,13 @@ int peerdma_view_open(struct peerdma_device *p, const char *path, struct peerdma
 {
 	return boundary([&] {
 		struct peerdma_view_args full = {};
-		if (args)
+		if (args) {
 			if (const int rc = copy_in(full, args, sizeof(full)))
 				return rc;
+			// That of a call before says nothing about this one.
+			copy_text(full.out_why, "", 0);
+			copy_out(args, full);
+		}
 		if (p)
 			if (const int rc = check_handle(p))
 				return rc;
