@@ -142,7 +142,7 @@ ViewText view_of_device(const std::string &path)
 	const int rc = first_bytes(path, bytes, 2s);
 	if (rc == -ETIMEDOUT)
 		return {"unknown: the drive does not answer", {{"error", errno_name(ETIMEDOUT)}}};
-	return !rc && view::begins_as_view(bytes) ? view_of(path, "") : ViewText{};
+	return rc || view::begins_as_view(bytes) ? view_of(path, "") : ViewText{};
 }
 
 Json bounced_json(uint32_t reason)
