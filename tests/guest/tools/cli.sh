@@ -82,12 +82,13 @@ check "and when it is as it was" peerdma verify /mnt/disk/cli
 # A drive that does not answer, as one whose server is gone.
 modprobe -d "$LAB_KERNEL" -a dm-mod dm-zero
 table slow "0 8192 zero"
+slow=/dev/$(dmsetup info -c --noheadings -o blkdevname slow)
 # contents: what explain says of it
-contents() { timeout 20 peerdma explain "/dev/$(dm slow)" >/tmp/said && sed -n 's/^contents *//p' /tmp/said; }
+contents() { timeout 20 peerdma explain "$slow" >/tmp/contents && sed -n 's/^contents *//p' /tmp/contents; }
 dmsetup suspend slow
 same "explain does not wait for a drive that does not answer" "unknown: the drive does not answer" "$(contents)"
 dmsetup resume slow
-same "and looks at one that does" "0 " "$(contents >/tmp/contents; echo $? "$(</tmp/contents)")"
+same "and looks at one that does" "0 " "$(said=$(contents); echo $? "$said")"
 check "nobody reads it any more" soon 5 dmsetup remove slow
 fails 2 "an unknown subcommand" "" peerdma frobnicate
 check "unpublish" peerdma unpublish "$gpu"

@@ -194,6 +194,9 @@ private:
 
 TEST_F(Gpu, EachWidthWidenedByTheDevice)
 {
+#ifdef __SANITIZE_THREAD__
+	GTEST_SKIP() << "one thread, and slow under ThreadSanitizer";
+#endif
 	for (unsigned bits = 1; bits <= 32; bits++) {
 		const Values values = random_values(20011, bits);
 		const std::string data = packed(values, bits);
@@ -223,6 +226,9 @@ TEST_F(Gpu, EachWidthWidenedByTheDevice)
 
 TEST_F(Gpu, InPlace)
 {
+#ifdef __SANITIZE_THREAD__
+	GTEST_SKIP() << "one thread, and slow under ThreadSanitizer";
+#endif
 	for (const unsigned bits : {1U, 7U, 16U, 17U, 24U, 30U, 31U}) {
 		const Values values = random_values(300013, bits);
 		for (const uint64_t first : {0U, 3U, 8U}) {
@@ -244,6 +250,9 @@ TEST_F(Gpu, InPlace)
 // Longer than a slot: several pieces through two of them.
 TEST_F(Gpu, ManyPieces)
 {
+#ifdef __SANITIZE_THREAD__
+	GTEST_SKIP() << "one thread, and slow under ThreadSanitizer";
+#endif
 	const Values values = random_values(7000001, 17);
 	open(image(1, 1, 17, values.size(), packed(values, 17)));
 	check(values, 0, values.size(), PEERDMA_VIEW_AS_FILE, 4);
@@ -273,6 +282,9 @@ TEST_F(Gpu, LeftPackedIfTheProgramAsksForIt)
 
 TEST_F(Gpu, VerifiedAgainstTheHeader)
 {
+#ifdef __SANITIZE_THREAD__
+	GTEST_SKIP() << "one thread, and slow under ThreadSanitizer";
+#endif
 	const Values values = random_values(7000001, 17);
 	const std::string data = packed(values, 17);
 	std::string bytes = image(1, 1, 17, values.size(), data);
@@ -660,6 +672,9 @@ TEST_F(Gpu, RangesThatAreNotAllInDeviceMemory)
 
 TEST_F(Gpu, CallsOfTheDriverThatFail)
 {
+#ifdef __SANITIZE_THREAD__
+	GTEST_SKIP() << "one thread, and slow under ThreadSanitizer";
+#endif
 	const Values values = random_values(3000000, 17);
 	const std::string bytes = image(1, 1, 17, values.size(), packed(values, 17));
 	CUstream stream = nullptr;
