@@ -10,11 +10,12 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# Tests that read the guest tests' headers and texts.
+READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
+
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
 # group:NAME by group; uses:NAME guest tests that name the program, or another that names it; carries:NAME those that run
 # the guest test on a remote drive; meta the runs of the lab that must fail. No words: no test reads the file.
-# Tests that read the guest tests' headers and texts.
-READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|\.editorconfig", ()),
     (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test",)),
