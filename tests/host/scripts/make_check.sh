@@ -21,23 +21,26 @@ stand_in qemu/kernel.sh :
 stand_in tests/run.py :
 printf '%s\n' 'most all:' "	@echo \$@ >$tmp/programs" >"$tmp/tests/Makefile"
 
-# builds ALL [VARIABLE=VALUE...]: whether it builds what only some host tests need
+mkdir -p "$tmp/tests/guest/io" "$tmp/tests/perf"
+: >"$tmp/tests/guest/io/read.sh"
+
+# builds TARGETS PROGRAMS [VARIABLE=VALUE...]: whether it builds these targets of user/ and these programs of tests/
 builds() {
-	env "${@:2}" "$tmp/scripts/check.sh" || return
-	case $1 in
-	yes) [[ $(<"$tmp/user") = *host-tests-all && $(<"$tmp/programs") = all ]] ;;
-	no) [[ $(<"$tmp/user") = *host-tests && $(<"$tmp/programs") = most ]] ;;
-	esac
+	env "${@:3}" "$tmp/scripts/check.sh" || return
+	echo "user/: $(<"$tmp/user"), tests/: $(<"$tmp/programs")"
+	[ "$(<"$tmp/user")" = "lib tools${1:+ $1}" ] && [ "$(<"$tmp/programs")" = "$2" ]
 }
-check "TIER=check: no more than its tests need" builds no TIER=check
-check "TIER=all: everything" builds yes TIER=all
+check "TIER=check: no more than its tests need" builds host-tests most TIER=check
+check "TIER=all: everything" builds host-tests-all all TIER=all
 oldest=$(. "$root/scripts/common.sh" && oldest_kernel)
-for selection in TEST=parsers GROUP=host "K=$oldest" DEBUG=1 KSRC=/tmp; do
-	check "$selection: everything, as it is selected from everything" builds yes TIER=check "$selection"
+for selection in GROUP=host "K=$oldest" DEBUG=1 KSRC=/tmp TEST=unit_threads; do
+	check "$selection: everything, as it is selected from everything" builds host-tests-all all TIER=check "$selection"
 done
+check "a host test without ThreadSanitizer: the programs without it" builds host-tests all TIER=check TEST=parsers
+check "a guest test: no host test" builds "" all TIER=check TEST=read
 for selection in GROUP=io T=switch "GROUP=io K=$oldest"; do
 	# shellcheck disable=SC2086 # several variables
-	check "$selection: no host test runs" builds no TIER=check $selection
+	check "$selection: no host test runs" builds host-tests most TIER=check $selection
 done
 
 gone() { ! kill -0 "$1" 2>/dev/null; }

@@ -26,7 +26,6 @@ namespace
 {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 using Explanations = std::vector<struct peerdma_explanation>;
 
 // One answer per backing device; without a backing device one answer that says so.
@@ -139,7 +138,7 @@ ViewText view_of_device(const std::string &path)
 	if (!is_connected(path))
 		return {"unknown: the drive is not connected", {{"error", errno_name(ENOTCONN)}}};
 	std::array<std::byte, view::header_unit> bytes = {};
-	const int rc = first_bytes(path, bytes, 2s);
+	const int rc = first_bytes(path, bytes, std::chrono::seconds(2));
 	if (rc == -ETIMEDOUT)
 		return {"unknown: the drive does not answer", {{"error", errno_name(ETIMEDOUT)}}};
 	return rc || view::begins_as_view(bytes) ? view_of(path, "") : ViewText{};
