@@ -13,18 +13,19 @@ end_builder() {
 	for job in $(jobs -rp); do kill -- "-$job" 2>/dev/null || true; done
 }
 
-host_tests=host-tests programs=most polite=
-# What is selected is selected from everything. With T or another GROUP no host test runs.
-if [ "${GROUP:-}" = host ] || { [ -z "${GROUP:-}${T:-}" ] && { [ "${TIER:-all}" = all ] || [ -n "${TEST:-}${K:-}${DEBUG:-}" ]; }; }; then
-	host_tests=host-tests-all programs=all
+# What is selected is selected from everything. With T or another GROUP, and for one guest test, no host test runs.
+built=host-tests programs=most polite=
+if [ "${TIER:-all}" = all ] || [ -n "${TEST:-}${GROUP:-}${T:-}${K:-}${DEBUG:-}" ]; then
+	built=host-tests-all programs=all
 fi
-# One guest test needs no host test, and ThreadSanitizer's programs are needed for those of their name.
-if [ -n "${TEST:-}" ] && [ "${GROUP:-}" != host ]; then
-	if [ -n "$(find "$PEERDMA_ROOT"/tests/guest/*/ "$PEERDMA_ROOT/tests/perf" -name "$TEST.sh")" ]; then
-		host_tests=
-	elif [[ $TEST != *_threads ]]; then
-		host_tests=host-tests
-	fi
+if [ -n "${T:-}" ] || { [ -n "${GROUP:-}" ] && [ "${GROUP:-}" != host ]; }; then
+	built=guest-tests programs=most
+elif [ -n "${TEST:-}" ] && [ -n "$(find "$PEERDMA_ROOT"/tests/guest "$PEERDMA_ROOT/tests/perf" -name "$TEST.sh")" ]; then
+	built=guest-tests
+# What only "all" needs is needed for the programs of ThreadSanitizer and for scripts of that tier.
+elif [ -n "${TEST:-}" ] && [[ $TEST != *_threads ]] &&
+	! grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$TEST.*"; then
+	built=host-tests
 fi
 # The kernel that the first guests need is built meanwhile: its download and its links use one CPU or none. tests/run.py
 # waits for it, or reports why it cannot be built.
@@ -34,8 +35,8 @@ if [ -z "${TEST:-}${GROUP:-}${CHANGED:-}${DEBUG:-}${KSRC:-}" ]; then
 	trap end_builder EXIT
 	polite="nice -n 5"
 fi
-# shellcheck disable=SC2086 # one word or none
-$polite "$PEERDMA_ROOT/scripts/user.sh" lib tools $host_tests
+# shellcheck disable=SC2086 # several words or none
+$polite "$PEERDMA_ROOT/scripts/user.sh" $built
 $polite make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" $programs || die "the test programs do not build"
 # It ends when this script does.
 setpriv --pdeathsig TERM "$PEERDMA_ROOT/tests/run.py" "$@"

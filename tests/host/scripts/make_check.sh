@@ -21,26 +21,27 @@ stand_in qemu/kernel.sh :
 stand_in tests/run.py :
 printf '%s\n' 'most all:' "	@echo \$@ >$tmp/programs" >"$tmp/tests/Makefile"
 
-mkdir -p "$tmp/tests/guest/io" "$tmp/tests/perf"
+mkdir -p "$tmp/tests/guest/io" "$tmp/tests/perf" "$tmp/tests/host/hops"
+echo "# tier: all" >"$tmp/tests/host/hops/hops_test.py"
 : >"$tmp/tests/guest/io/read.sh"
 
 # builds TARGETS PROGRAMS [VARIABLE=VALUE...]: whether it builds these targets of user/ and these programs of tests/
 builds() {
 	env "${@:3}" "$tmp/scripts/check.sh" || return
 	echo "user/: $(<"$tmp/user"), tests/: $(<"$tmp/programs")"
-	[ "$(<"$tmp/user")" = "lib tools${1:+ $1}" ] && [ "$(<"$tmp/programs")" = "$2" ]
+	[ "$(<"$tmp/user")" = "$1" ] && [ "$(<"$tmp/programs")" = "$2" ]
 }
 check "TIER=check: no more than its tests need" builds host-tests most TIER=check
 check "TIER=all: everything" builds host-tests-all all TIER=all
 oldest=$(. "$root/scripts/common.sh" && oldest_kernel)
-for selection in GROUP=host "K=$oldest" DEBUG=1 KSRC=/tmp TEST=unit_threads; do
+for selection in GROUP=host "K=$oldest" DEBUG=1 KSRC=/tmp TEST=unit_threads TEST=hops_test; do
 	check "$selection: everything, as it is selected from everything" builds host-tests-all all TIER=check "$selection"
 done
-check "a host test without ThreadSanitizer: the programs without it" builds host-tests all TIER=check TEST=parsers
-check "a guest test: no host test" builds "" all TIER=check TEST=read
+check "another host test: not those of ThreadSanitizer" builds host-tests all TIER=check TEST=parsers
+check "a guest test: no host test" builds guest-tests all TIER=check TEST=read
 for selection in GROUP=io T=switch "GROUP=io K=$oldest"; do
 	# shellcheck disable=SC2086 # several variables
-	check "$selection: no host test runs" builds host-tests most TIER=check $selection
+	check "$selection: no host test runs" builds guest-tests most TIER=check $selection
 done
 
 gone() { ! kill -0 "$1" 2>/dev/null; }
