@@ -238,8 +238,16 @@ patient=reconnect_delay=1,ctrl_loss_tmo=60
 # shellcheck disable=SC2034
 once=reconnect_delay=1,ctrl_loss_tmo=0,keep_alive_tmo=2
 
-# connect OPTIONS: creates a controller; prints its device name
+# connect OPTIONS: creates a controller; prints its device name. On a busy machine the connection manager's 3 s may pass.
 connect() {
+	local _
+	for _ in 1 2 3; do
+		! connects_once "$1" || return 0
+		echo "rdma.sh: no connection with $1" >/dev/kmsg
+	done
+	return 1
+}
+connects_once() {
 	local fd answer=''
 	exec {fd}<>/dev/nvme-fabrics
 	printf '%s' "$1" >&"$fd" && read -r answer <&"$fd"
@@ -260,7 +268,7 @@ no_controller() { [ ! -e "/sys/class/nvme/$1" ]; }
 # disk_of NAME: waits for the disk of a subsystem
 disk_of() {
 	local dir nqn name
-	for _ in {1..100}; do
+	for _ in {1..300}; do
 		for dir in /sys/class/nvme-subsystem/*; do
 			read -r nqn <"$dir/subsysnqn"
 			name=${dir##*/nvme-subsys}
