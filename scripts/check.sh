@@ -13,19 +13,23 @@ end_builder() {
 	for job in $(jobs -rp); do kill -- "-$job" 2>/dev/null || true; done
 }
 
-# What is selected is selected from everything. With T or another GROUP, and for one guest test, no host test runs.
+# has_test FOLDER: whether TEST is a script there
+has_test() { [ -n "$(find "$PEERDMA_ROOT/tests/$1" -name "$TEST.sh" -o -name "$TEST.py")" ]; }
+# only_all TEST: whether the host test is of "all" alone, and may need what only that builds
+only_all() { [[ $1 = *_threads ]] || grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$1.*"; }
+
+# What is selected is selected from everything. With T, a GROUP other than "host" or a guest test no host test runs.
 built=host-tests programs=most polite=
-if [ "${TIER:-all}" = all ] || [ -n "${TEST:-}${GROUP:-}${T:-}${K:-}${DEBUG:-}" ]; then
-	built=host-tests-all programs=all
-fi
 if [ -n "${T:-}" ] || { [ -n "${GROUP:-}" ] && [ "${GROUP:-}" != host ]; }; then
-	built=guest-tests programs=most
-elif [ -n "${TEST:-}" ] && [ -n "$(find "$PEERDMA_ROOT"/tests/guest "$PEERDMA_ROOT/tests/perf" -name "$TEST.sh")" ]; then
 	built=guest-tests
-# What only "all" needs is needed for the programs of ThreadSanitizer and for scripts of that tier.
-elif [ -n "${TEST:-}" ] && [[ $TEST != *_threads ]] &&
-	! grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$TEST.*"; then
-	built=host-tests
+elif [ -n "${TEST:-}" ]; then
+	if ! has_test host && { has_test guest || has_test perf; }; then
+		built=guest-tests
+	elif only_all "$TEST"; then
+		built=host-tests-all programs=all
+	fi
+elif [ "${TIER:-all}" = all ] || [ -n "${GROUP:-}${K:-}${DEBUG:-}" ]; then
+	built=host-tests-all programs=all
 fi
 # The kernel that the first guests need is built meanwhile: its download and its links use one CPU or none. tests/run.py
 # waits for it, or reports why it cannot be built.

@@ -8,6 +8,8 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 cd "$PEERDMA_ROOT" || exit 1
+mapfile -t all_files < <(git ls-files -co --exclude-standard)
+[ ${#all_files[@]} -gt 0 ] || die "git ls-files lists no file in $PEERDMA_ROOT: run make lint in a clone that git trusts"
 scripts/setup.sh lint || exit 1
 kernel=$(qemu/kernel.sh path "$(newest_kernel)") || exit 1
 old_kernel=$(qemu/kernel.sh path "$(oldest_kernel)") || exit 1
@@ -17,11 +19,12 @@ failed=0
 
 # lint NAME COMMAND...: runs it and shows its output only after a failure.
 lint() {
-	local name=$1 log start=$SECONDS
+	local name=$1 log start=$SECONDS TIMEFORMAT='%0U %0S' user system
 	log=$logs/${name//[ \/]/-}.log
 	shift
-	if "$@" >"$log" 2>&1; then
-		printf '  ok    %s (%d s)\n' "$name" $((SECONDS - start))
+	if { time "$@" >"$log" 2>&1; } 2>"$logs/time"; then
+		read -r user system <"$logs/time"
+		printf '  ok    %s (%d s, CPU time %d s)\n' "$name" $((SECONDS - start)) $((user + system))
 	else
 		printf '  FAIL  %s\n' "$name"
 		sed 's/^/        /' "$log"
@@ -33,8 +36,6 @@ mapfile -t kernel_files < <(git ls-files -co --exclude-standard 'kernel/*.[ch]' 
 mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' include/peerdma.h include/cufile.h include/peerdma_cufile.h include/peerdma_verbs.h qemu/init.c)
 mapfile -t shell_files < <(git ls-files -co --exclude-standard '*.sh' .ci/run)
 mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
-mapfile -t all_files < <(git ls-files -co --exclude-standard)
-[ ${#all_files[@]} -gt 0 ] || die "git ls-files lists no file in $PEERDMA_ROOT: run make lint in a clone that git trusts"
 
 kernel_format() {
 	kernel_style "$kernel" >"$logs/clang-format"

@@ -10,9 +10,9 @@ failed=0
 mapfile -t staged < <(git diff --cached --name-only --diff-filter=ACMR)
 [ ${#staged[@]} -gt 0 ] || exit 0
 # The index may differ from the working tree.
-copy=$(mktemp -d)
+copy=$(mktemp -d) || exit 1
 trap 'rm -rf "$copy"' EXIT
-git checkout-index -a --prefix="$copy/"
+git checkout-index -a --prefix="$copy/" || exit 1
 cd "$copy" || exit 1
 
 # run NAME COMMAND FILE...: nothing to do without files; a missing command is named

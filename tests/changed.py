@@ -34,10 +34,11 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"tests/meta/.*", ("meta",)),
     # cufile_ways runs these in a guest as well.
     (r"tests/host/cufile/(?:cufile_ways\.py|conformance/.*)", ("host:.*", "guest:cufile_ways")),
-    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}",)),
+    # lab_test looks for names of kernels in all tests.
+    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test",)),
     (r"tests/host/.*", ("host:.*",)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
-    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}",)),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test")),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
 ]
 SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed|view)\.sh")

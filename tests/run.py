@@ -127,21 +127,20 @@ class Report:
 
 def repeat_command(result: Result) -> str:
     """The command that runs a result's test again, alone."""
-    kernel, _, topology = result.where.partition("/")
-    topology = topology.split("/")[0]
-    if kernel in ("host", "meta"):
-        return f"make check TEST={result.test}"
-    if kernel == "kernel":
-        return f"qemu/kernel.sh path {result.test}"
-    k, _, variant = kernel.partition("-")
-    if result.test == "modules":
-        return f"make module KDIR=$(qemu/kernel.sh path {k} {variant or 'plain'})"
-    if not topology:
-        return "make check-all"
-    debug = {"": "", "debug": " DEBUG=1"}.get(variant, f" DEBUG={variant}")
     tree = f" KSRC={shlex.quote(os.environ['KSRC'])}" if os.environ.get("KSRC") else ""
-    where = "" if topology == "power" else f" T={topology}"
-    test = "" if result.test == "boot" else f" TEST={result.test}"
+    first, _, rest = result.where.partition("/")
+    if first == "host":
+        return f"make check TEST={result.test}{tree}"
+    if first == "kernel":
+        return f"{tree} qemu/kernel.sh path {result.test}".lstrip()
+    kernel, topology = (rest, "") if first == "meta" else (first, rest.split("/")[0])
+    k, _, variant = kernel.partition("-")
+    debug = {"": "", "debug": " DEBUG=1"}.get(variant, f" DEBUG={variant}")
+    where = "" if topology in ("", "power") else f" T={topology}"
+    if result.test == "splats":
+        return "make check-all"
+    # Each test needs the modules, and this one is of each kernel.
+    test = {"boot": "", "modules": " TEST=uring"}.get(result.test, f" TEST={result.test}")
     return f"make check K={k}{debug}{where}{test}{tree}"
 
 
@@ -192,9 +191,9 @@ class Choice:
     @property
     def nothing(self) -> str:
         """Why there may be no test."""
-        chosen = {"K": self.k, "T": self.topology, "GROUP": self.group, "TEST": self.test}
+        chosen = {"K": self.k, "DEBUG": self.slow and self.variant, "T": self.topology, "GROUP": self.group, "TEST": self.test}
         what = " ".join(f"{key}={value}" for key, value in chosen.items() if value)
-        return f"no test is of {what}" if what else "no test reads what was changed"
+        return f"no test is of {what}" + " and reads what was changed" * bool(os.environ.get("CHANGED")) if what else "no test reads what was changed"
 
     @property
     def meta(self) -> bool:
@@ -254,7 +253,10 @@ def first_tier(path: Path) -> str:
 
 def guest_tests() -> list[lab.Test]:
     tests = [lab.Test.load(path) for path in (*lab.guest_scripts(), *sorted((lab.ROOT / "tests/perf").glob("*.sh")))]
-    tests = [test for test in tests if test.path.parent.name != "perf" or "perf" in test.words("group")]  # the others are for make bench
+    for test in tests:
+        if test.path.parent.name == "perf" and test.words("group") not in ([], ["bench"], ["perf"]):
+            raise lab.LabError(f"{test.path}: its group is neither perf nor bench")
+    tests = [test for test in tests if test.path.parent.name != "perf" or test.words("group") == ["perf"]]  # the others are for make bench
     for path in (lab.ROOT / "tests/guest").glob("*.sh"):
         if lab.Test.load(path).words("group"):
             raise lab.LabError(f"{path}: expected in a folder of tests/guest, as it has a group")
@@ -378,6 +380,7 @@ class Check:
         self.make_lock = asyncio.Lock()
         self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
         self.used_splats: dict[str, set[str]] = {}
+        self.left_out: list[str] = []  # tests that the changes affect, of another tier
 
     async def provide_kernels(self) -> None:
         """Provides cached kernels at once, then builds the missing ones, one after another."""
@@ -526,9 +529,11 @@ class Check:
         tests = [test for test in guest_tests() if affects.guest(test.name, test.words("group"), test.path)]
         metas = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/meta").glob("*.sh"))] if choice.meta else []
         metas = [test for test in metas if choice.names(test.name) and affects.meta]
+        chosen = {}  # the affected tests; whether they are of this tier
         for path in host_tests() if choice.host else []:
-            if choice.names(path.stem) and choice.wants_host(path) and affects.host(path):
-                jobs.append(self.host_test(path))
+            if choice.names(path.stem) and affects.host(path):
+                if chosen.setdefault(path.stem, choice.wants_host(path)):
+                    jobs.append(self.host_test(path))
         for k, variant in reversed(choice.kernels):
             key = (k, variant)
             if choice.tier == "check" and variant == "debug" and not lab.kernel(k, variant, False):
@@ -537,9 +542,11 @@ class Check:
             wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and kind of boot
             for test in tests:
                 alone = test.name if "peer" in test.notes else ""
+                chosen.setdefault(test.name, False)
                 for topology in test.words("topologies"):
                     if not choice.wants(test, k, variant, topology):
                         continue
+                    chosen[test.name] = True
                     if why_not := choice.why_not(test, k, variant):
                         self.report.add(k if variant == "plain" else f"{k}-{variant}", test.name, "", "skipped", why_not)
                     else:
@@ -553,6 +560,8 @@ class Check:
             jobs += [self.guest_boot(key, *how, some) for how, some in wanted.items()]
             jobs += [self.meta_boot(key, test) for test in must_fail]
             jobs += [self.power_cut(key)] if power else []
+        if not (affects.all or choice.selected):
+            self.left_out = sorted(name for name, is_of_tier in chosen.items() if not is_of_tier)
         # Built in the order of choice.kernels, used as they become available.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
         return [asyncio.create_task(job) for job in jobs]
@@ -566,7 +575,9 @@ class Check:
         tasks = self.plan()
         if self.choice.host and not built_host_tests():
             self.report.add("host", "tests", "", "failed", "none was built")
-        if not tasks:
+        if self.left_out:
+            self.report.step(f"left to make check-all CHANGED=1, which the changes affect too: {' '.join(self.left_out)}")
+        elif not tasks:
             self.report.step(f"nothing to run: {self.choice.nothing}")
         await asyncio.gather(self.provide_kernels(), *tasks)
         if self.choice.everything and self.affected.all:
@@ -596,8 +607,9 @@ def main() -> int:
     lab.init_binary()
     lab.pattern_binary()
     keep_the_run_before(lab.BUILD / "check")
-    asyncio.run(Check(choice, report, affected).run())
-    status = report.close(args.times, may_be_empty=not (affected.all or choice.selected))
+    check = Check(choice, report, affected)
+    asyncio.run(check.run())
+    status = report.close(args.times, may_be_empty=not (affected.all or choice.selected or check.left_out))
     if args.json:
         args.json.write_text(json.dumps({"results": [asdict(result) for result in report.results],
                                          "times": [asdict(took) for took in report.times]}, indent=1) + "\n")

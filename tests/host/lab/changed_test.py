@@ -3,6 +3,9 @@
 """tests/changed.py: the tests selected by a changed file. An unknown file must select all."""
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -73,9 +76,11 @@ def a_test_selects_those_that_run_it() -> None:
 
 
 def a_guest_test_selects_the_host_tests_that_read_it() -> None:
-    reads = re.compile(r"tests/guest|guest_tests\(|guest_scripts\(")
+    reads = re.compile(r"(?<!tmp/)tests/guest|guest_tests\(|guest_scripts\(")
     readers = {path.stem for path in run.host_tests() if path.suffix in (".py", ".sh") and reads.search(path.read_text())}
     assert readers and readers <= hosts("tests/guest/io/read.sh"), readers
+    # It looks for names of kernels in programs and in host tests as well.
+    assert "lab_test" in hosts("tests/guest/lifetime/owner.cpp") and hosts("tests/host/tools/bench.sh") == {"bench", "lab_test"}
 
 
 def parts_select_their_groups() -> None:
@@ -109,8 +114,21 @@ def nothing_selects_nothing() -> None:
     assert not guests() and not hosts() and not affected().meta
 
 
+def what_another_tier_runs_is_named() -> None:
+    async def left_out(*files: str) -> list[str]:
+        check = run.Check(run.Choice(None, "plain", None, None, tier="check"), run.Report(), affected(*files))
+        with contextlib.redirect_stdout(io.StringIO()):  # what is skipped, by name
+            for task in check.plan():
+                task.cancel()
+        return check.left_out
+    assert asyncio.run(left_out("tests/guest/faults/iofaults.sh")) == ["iofaults"]
+    assert asyncio.run(left_out("tests/guest/face/nodes.sh", "tests/guest/io/read.sh")) == ["nodes"]
+    assert asyncio.run(left_out(".gitignore")) == []
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
                       a_test_selects_those_that_run_it, a_guest_test_selects_the_host_tests_that_read_it,
                       without_an_upstream_everything_is_selected,
-                      parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing]))
+                      parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing,
+                      what_another_tier_runs_is_named]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -113,17 +114,26 @@ def a_failure_is_repeated_by_a_command_that_selects_it() -> None:
                                  (f"{k}-debug/switch", "boot", f"make check K={k} DEBUG=1 T=switch"),
                                  (f"{k}-kcsan/edu/large", "large", f"make check K={k} DEBUG=kcsan T=edu TEST=large"),
                                  (f"{k}/power", "powercut", f"make check K={k} TEST=powercut"),
-                                 (f"meta/{k}", "hang", "make check TEST=hang"),
-                                 (f"{k}-debug", "modules", f"make module KDIR=$(qemu/kernel.sh path {k} debug)"),
-                                 (k, "modules", f"make module KDIR=$(qemu/kernel.sh path {k} plain)"),
+                                 (f"meta/{k}", "hang", f"make check K={k} TEST=hang"),
+                                 (f"meta/{k}-debug", "hang", f"make check K={k} DEBUG=1 TEST=hang"),
+                                 (f"{k}-debug", "modules", f"make check K={k} DEBUG=1 TEST=uring"),
+                                 (k, "modules", f"make check K={k} TEST=uring"),
                                  ("kernel", f"{k} plain", f"qemu/kernel.sh path {k} plain"), (k, "splats", "make check-all")):
         assert run.repeat_command(run.Result(where, test, "", "failed")) == command, (where, test)
     assert run.Choice(run.NEWEST, "plain", None, None, "powercut").power("plain")
     assert not run.Choice(run.NEWEST, "plain", None, None, "read").power("plain")
 
 
+def no_guest_test_has_the_name_of_a_host_program() -> None:
+    """TEST= would take both, of which scripts/check.sh builds one."""
+    makefiles = [(run.lab.ROOT / folder / "Makefile").read_text() for folder in ("user", "tests")]
+    programs = {name for text in makefiles for name in re.findall(r"tests/host/(?:all/)?(\w+)$", text, re.M)}
+    assert {"unit", "cufile_unit", "kernel_logic"} <= programs, programs
+    assert not programs & {test.name for test in run.guest_tests()}
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
-                      a_failure_is_repeated_by_a_command_that_selects_it]))
+                      a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program]))

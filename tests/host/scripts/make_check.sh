@@ -21,9 +21,12 @@ stand_in qemu/kernel.sh :
 stand_in tests/run.py :
 printf '%s\n' 'most all:' "	@echo \$@ >$tmp/programs" >"$tmp/tests/Makefile"
 
-mkdir -p "$tmp/tests/guest/io" "$tmp/tests/perf" "$tmp/tests/host/hops"
-echo "# tier: all" >"$tmp/tests/host/hops/hops_test.py"
+mkdir -p "$tmp/tests/guest/io" "$tmp/tests/perf" "$tmp/tests/host/tools"
+echo "# tier: all" >"$tmp/tests/host/parsers.sh"
+: >"$tmp/tests/host/tools/bench.sh"
+: >"$tmp/tests/guest/io/bench.sh"
 : >"$tmp/tests/guest/io/read.sh"
+: >"$tmp/tests/perf/lines.sh"
 
 # builds TARGETS PROGRAMS [VARIABLE=VALUE...]: whether it builds these targets of user/ and these programs of tests/
 builds() {
@@ -34,11 +37,15 @@ builds() {
 check "TIER=check: no more than its tests need" builds host-tests most TIER=check
 check "TIER=all: everything" builds host-tests-all all TIER=all
 oldest=$(. "$root/scripts/common.sh" && oldest_kernel)
-for selection in GROUP=host "K=$oldest" DEBUG=1 KSRC=/tmp TEST=unit_threads TEST=hops_test; do
+for selection in GROUP=host "K=$oldest" DEBUG=1 KSRC=/tmp TEST=unit_threads TEST=parsers; do
 	check "$selection: everything, as it is selected from everything" builds host-tests-all all TIER=check "$selection"
 done
-check "another host test: not those of ThreadSanitizer" builds host-tests all TIER=check TEST=parsers
-check "a guest test: no host test" builds guest-tests all TIER=check TEST=read
+for test in unit bench; do
+	check "TEST=$test: the host tests of check" builds host-tests most TIER=check TEST=$test
+done
+for test in read lines; do
+	check "TEST=$test: no host test" builds guest-tests most TIER=check TEST=$test
+done
 for selection in GROUP=io T=switch "GROUP=io K=$oldest"; do
 	# shellcheck disable=SC2086 # several variables
 	check "$selection: no host test runs" builds guest-tests most TIER=check $selection
