@@ -94,9 +94,12 @@ void add_host(ViewConf &conf, std::string_view value)
 std::string read_conf(const std::string &path)
 {
 	const auto fail = [&](const std::string &why) { throw BadConf(fmt::format("{}: {}", path, why)); };
+	const auto fail_to_read = [&](int error) {
+		throw UnreadConf(fmt::format("{}: {}", path, std::strerror(error)));
+	};
 	const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
-		fail(std::strerror(errno));
+		fail_to_read(errno);
 	struct stat st = {};
 	int error = ::fstat(fd, &st) < 0 ? errno : 0;
 	std::string text;
@@ -112,7 +115,7 @@ std::string read_conf(const std::string &path)
 	}
 	::close(fd);
 	if (error)
-		fail(std::strerror(error));
+		fail_to_read(error);
 	if (!S_ISREG(st.st_mode))
 		fail("not a regular file");
 	if (text.size() > max_conf)

@@ -28,6 +28,11 @@ struct BadConf : std::runtime_error {
 	using std::runtime_error::runtime_error;
 };
 
+// A definition that cannot be read.
+struct UnreadConf : BadConf {
+	using BadConf::BadConf;
+};
+
 struct ViewConf {
 	std::string name =
 		{}; // of the view: letters, digits, '-', '_' and '.', at most 63, the first a letter or digit
@@ -48,7 +53,7 @@ bool is_view_name(std::string_view name);
 void set_codec(ViewConf &conf, std::string_view value);
 void add_host(ViewConf &conf, std::string_view value);
 
-// The text of a file with a definition. Throws BadConf: "PATH: why". Never waits: other than regular files are refused.
+// The text of a file with a definition. Throws BadConf, or UnreadConf: "PATH: why". Never waits: other than regular files are refused.
 std::string read_conf(const std::string &path);
 
 // Throws BadConf. `where` stands before messages.

@@ -5,8 +5,10 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sys/resource.h>
@@ -19,6 +21,7 @@
 #include "viewd/control.hpp"
 #include "viewd/notify.hpp"
 #include "viewd/service.hpp"
+#include "viewd/state_folder.hpp"
 #include "viewd/ublk_devices.hpp"
 
 // The command line is wrong. The unit does not start the service again then.
@@ -96,9 +99,12 @@ int main(int argc, char **argv)
 	allow_many_files();
 	try {
 		viewd::ControlSocket control(socket);
+		// Locked before anything is made that another service may have.
+		auto state = std::make_unique<viewd::StateFolder>(folder);
 		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
 		viewd::UblkDevices devices(threads, nvmet, !parsed.empty(), prefix);
-		viewd::Service service({folder, conf_dir, memory << 20, decompress_memory << 20, threads}, devices);
+		viewd::Service service({folder, conf_dir, memory << 20, decompress_memory << 20, threads}, devices,
+				       std::move(state));
 		complain_of_definitions(service);
 		viewd::notify("READY=1");
 		for (;;) {

@@ -54,13 +54,13 @@ void make_folder(const fs::path &path)
 		fail(path, error.value());
 }
 
-void make_link(const fs::path &to, const fs::path &path)
+// Returns why it is not there afterwards.
+std::error_code make_link(const fs::path &to, const fs::path &path)
 {
 	std::error_code error;
 	if (!fs::is_symlink(path, error))
 		fs::create_symlink(to, path, error);
-	if (error)
-		fail(path, error.value());
+	return error;
 }
 
 std::vector<std::string> names_in(const fs::path &path, std::error_code &error)
@@ -103,6 +103,8 @@ Nvmet::Nvmet(fs::path root, const std::vector<NvmetPort> &ports) : root_(std::mo
 {
 	if (!ports.empty() && !fs::is_directory(root_))
 		throw std::runtime_error(fmt::format("{}: not there (is the module nvmet loaded?)", root_.string()));
+	for (const std::string &nqn : names_in(root_ / "subsystems"))
+		left_.emplace(get(root_ / "subsystems" / nqn / "attr_serial"), nqn);
 	for (const NvmetPort &port : ports)
 		make_port(port);
 }
@@ -130,18 +132,24 @@ void Nvmet::make_port(const NvmetPort &port)
 	port_numbers_.push_back(std::to_string(free));
 }
 
-void Nvmet::add(const std::string &nqn, const std::string &device, const std::vector<std::string> &hosts)
+void Nvmet::add(const std::string &nqn, const std::string &serial, const std::string &device,
+		const std::vector<std::string> &hosts)
 {
 	const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
 	// What a service before has left. The kernel disconnects a host that it no longer allows, or of a port that is given up, only with
 	// the subsystem.
-	if (may_more(nqn, hosts))
+	if (may_more(nqn, hosts) || get(subsystem / "attr_serial") != serial)
 		remove(nqn);
 	make_folder(subsystem);
+	// Once a host has asked for it, it cannot be set.
+	if (get(subsystem / "attr_serial") != serial)
+		set(subsystem / "attr_serial", serial);
 	set(subsystem / "attr_allow_any_host", "0");
 	for (const std::string &host : hosts) {
 		make_folder(root_ / "hosts" / host);
-		make_link(root_ / "hosts" / host, subsystem / "allowed_hosts" / host);
+		const fs::path link = subsystem / "allowed_hosts" / host;
+		if (const std::error_code error = make_link(root_ / "hosts" / host, link))
+			fail(link, error.value());
 	}
 	make_folder(space);
 	if (get(space / "enable") != "1" || get(space / "device_path") != device) {
@@ -150,22 +158,14 @@ void Nvmet::add(const std::string &nqn, const std::string &device, const std::ve
 		set(space / "device_path", device);
 		set(space / "enable", "1");
 	}
-	// The last: from here on hosts may connect.
-	for (const std::string &number : port_numbers_)
-		listen(number, nqn);
-}
-
-// The first subsystem of a port opens it.
-void Nvmet::listen(const std::string &number, const std::string &nqn) const
-{
-	const fs::path port = root_ / "ports" / number, link = port / "subsystems" / nqn;
-	std::error_code error;
-	if (!fs::is_symlink(link, error))
-		fs::create_symlink(root_ / "subsystems" / nqn, link, error);
-	if (error)
-		throw std::runtime_error(fmt::format("--port {}:{}:{} cannot be opened: {}", get(port / "addr_trtype"),
-						     get(port / "addr_traddr"), get(port / "addr_trsvcid"),
-						     error.message()));
+	// The last: from here on hosts may connect. The first subsystem of a port opens it.
+	for (const std::string &number : port_numbers_) {
+		const fs::path port = root_ / "ports" / number;
+		if (const std::error_code error = make_link(subsystem, port / "subsystems" / nqn))
+			throw std::runtime_error(fmt::format("--port {}:{}:{} cannot be opened: {}",
+							     get(port / "addr_trtype"), get(port / "addr_traddr"),
+							     get(port / "addr_trsvcid"), error.message()));
+	}
 }
 
 // Whether a subsystem that is there lets another host connect, or by another port.
@@ -185,13 +185,12 @@ bool Nvmet::may_more(const std::string &nqn, const std::vector<std::string> &hos
 	return false;
 }
 
-void Nvmet::remove_others(const std::string &view, const std::string &device, const std::string &nqn)
+void Nvmet::remove_others(const std::string &serial, const std::string &nqn) noexcept
 {
-	// An NQN ends with the view's name. Others are an administrator's own.
-	for (const std::string &other : names_in(root_ / "subsystems"))
-		if (other != nqn && other.ends_with(view) &&
-		    get(root_ / "subsystems" / other / "namespaces/1/device_path") == device)
-			remove(other);
+	const auto [begin, end] = left_.equal_range(serial);
+	for (auto at = begin; at != end; ++at)
+		if (at->second != nqn)
+			remove(at->second);
 }
 
 void Nvmet::remove(const std::string &nqn) noexcept

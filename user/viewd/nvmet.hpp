@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,24 +22,26 @@ struct NvmetPort {
 class Nvmet
 {
 public:
-	// root: of the target in configfs. Makes the ports that are not there. Throws std::runtime_error.
+	// root: of the target in configfs. Makes the ports that are not there, and finds what services before have exported. Throws
+	// std::runtime_error.
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
 
-	// A subsystem of one namespace, to which these hosts may connect. Throws std::runtime_error.
-	void add(const std::string &nqn, const std::string &device, const std::vector<std::string> &hosts);
+	// A subsystem of one namespace, to which these hosts may connect. serial: at most 20 characters, of the subsystem; by it what this
+	// service or one before has exported is known from what an administrator has. Throws std::runtime_error.
+	void add(const std::string &nqn, const std::string &serial, const std::string &device,
+		 const std::vector<std::string> &hosts);
 	// Disconnects its hosts and forgets it; the device is free then. If a part cannot be removed, the others are all the same.
 	void remove(const std::string &nqn) noexcept;
-	// Removes the view's exports of this device by other NQNs than `nqn`, as a service with another prefix has left. Throws
-	// std::runtime_error.
-	void remove_others(const std::string &view, const std::string &device, const std::string &nqn);
+	// Removes what services before have exported with this serial by other NQNs than `nqn`, for one with another prefix.
+	void remove_others(const std::string &serial, const std::string &nqn) noexcept;
 
 private:
 	void make_port(const NvmetPort &port);
-	void listen(const std::string &number, const std::string &nqn) const;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;
 	std::vector<std::string> port_numbers_;
+	std::multimap<std::string, std::string> left_; // at the start: NQNs, by serials
 };
 
 } // namespace viewd

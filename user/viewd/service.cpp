@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <random>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -52,8 +53,19 @@ private:
 	bool is_taken_ = false;
 };
 
+constexpr const char *not_saved = "not saved: a service that is killed now has to scan again, and makes a fresh device";
 constexpr const char *index_prefix = ".index-";
 std::string index_kind(size_t file) { return fmt::format("{}{}", index_prefix, file); }
+
+// The files of the folder that have what is known of compressed files: their kinds and texts.
+std::vector<std::pair<std::string, std::string>> indices_of(const std::vector<std::unique_ptr<view::Source>> &sources)
+{
+	std::vector<std::pair<std::string, std::string>> indices;
+	for (size_t i = 0; i < sources.size(); i++)
+		if (std::string index = sources[i]->save_index(); !index.empty())
+			indices.emplace_back(index_kind(i), std::move(index));
+	return indices;
+}
 
 // Calls `save` now and then. What cannot be saved is found again after a restart, so that is a message only.
 class SaveTimer
@@ -69,11 +81,15 @@ public:
 			has_failed_ = false;
 		} catch (const Refused &error) {
 			if (!std::exchange(has_failed_, true))
-				std::fprintf(stderr, "peerdma-viewd: %s; a restart has to scan again\n", error.what());
+				std::fprintf(stderr,
+					     "peerdma-viewd: %s; until it can be saved, a service that is killed has "
+					     "to scan again\n",
+					     error.what());
 		}
 		const Clock::time_point ended = Clock::now();
 		next_ = ended + std::max<Clock::duration>(saved_every, (ended - began) * saves_share);
 	}
+	bool has_failed() const { return has_failed_; }
 
 private:
 	Clock::time_point next_ = Clock::now() + saved_every;
@@ -186,6 +202,7 @@ namespace
 struct Definitions {
 	std::map<std::string, ViewConf> good;
 	std::map<std::string, std::string> bad;
+	std::set<std::string> unread; // of the bad ones: nobody knows what they define
 };
 
 // No directory: no definitions. Throws fs::filesystem_error if it cannot be read.
@@ -203,6 +220,9 @@ Definitions read_definitions(const fs::path &folder)
 			continue;
 		try {
 			found.good[name] = view::parse_conf(path, name, view::read_conf(path));
+		} catch (const view::UnreadConf &unread) {
+			found.bad[name] = unread.what();
+			found.unread.insert(name);
 		} catch (const view::BadConf &bad) {
 			found.bad[name] = bad.what();
 		}
@@ -220,8 +240,14 @@ static size_t chunks_of(const Service::Options &options)
 }
 
 Service::Service(const Options &options, BlockDevices &devices)
-	: options_(options), folder_(options.folder), devices_(devices), decompressors_(options.decompress_memory),
-	  cache_(chunks_of(options), options.workers), turns_(std::max(options.workers, 1U))
+	: Service(options, devices, std::make_unique<StateFolder>(options.folder))
+{
+}
+
+Service::Service(const Options &options, BlockDevices &devices, std::unique_ptr<StateFolder> folder)
+	: options_(options), owned_folder_(std::move(folder)), folder_(*owned_folder_), devices_(devices),
+	  decompressors_(options.decompress_memory), cache_(chunks_of(options), options.workers),
+	  turns_(std::max(options.workers, 1U))
 {
 	publish_saved();
 	reload();
@@ -250,26 +276,37 @@ void Service::publish_saved()
 		const std::string name = path.stem();
 		try {
 			start(view::parse_conf(path, name, view::read_conf(path)), "");
+		} catch (const view::UnreadConf &unread) {
+			add_failed(name,
+				   fmt::format("{}; reads of the device that was left wait: restart peerdma-viewd, or "
+					       "withdraw the view",
+					       unread.what()));
 		} catch (const view::BadConf &bad) {
 			try_remove_left(name);
-			auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
-			view->state = State::failed;
-			view->error = bad.what();
-			views_[name] = std::move(view);
+			add_failed(name, bad.what());
 		}
 	}
 }
 
+// With the mutex held.
+void Service::add_failed(const std::string &name, const std::string &error)
+{
+	auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
+	view->state = State::failed;
+	view->error = error;
+	views_[name] = std::move(view);
+}
+
 // Of views that were withdrawn while there was no service, or by one that died meanwhile. What a scan has found is kept for a view
-// whose definition has a mistake.
-void Service::discard_left()
+// whose definition has a mistake, and everything for one in `unread`.
+void Service::discard_left(const std::set<std::string> &unread)
 {
 	std::map<std::string, bool> left; // by name: whether it is defined
 	for (const fs::path &path : folder_.files()) {
 		const std::string name = path.stem(), kind = path.extension();
 		const std::lock_guard lock(mutex_);
 		const bool is_kept = kind == ".scan" || kind == ".device" || kind.starts_with(index_prefix);
-		if (is_kept && !views_.contains(name))
+		if (is_kept && !views_.contains(name) && !unread.contains(name))
 			left[name] = bad_definitions_.contains(name);
 	}
 	std::vector<std::string> names;
@@ -280,6 +317,16 @@ void Service::discard_left()
 		if (!left.at(name))
 			forget(name);
 	});
+}
+
+// With the mutex held: devices that a service before has left for views that this one does not know.
+size_t Service::count_held() const
+{
+	if (is_left_discarded_)
+		return 0;
+	return static_cast<size_t>(std::ranges::count_if(folder_.files(), [this](const fs::path &path) {
+		return path.extension() == ".device" && !views_.contains(path.stem());
+	}));
 }
 
 fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }
@@ -392,6 +439,11 @@ void Service::reload()
 	} catch (const fs::filesystem_error &error) {
 		const std::lock_guard lock(mutex_);
 		conf_error_ = fmt::format("{}: {}", options_.conf_dir.string(), error.code().message());
+		if (const size_t held = count_held())
+			conf_error_ +=
+				fmt::format("; devices that a service before has left: {}; their reads wait until "
+					    "peerdma-viewd is reloaded",
+					    held);
 		return;
 	}
 	std::vector<std::string> ending;
@@ -421,28 +473,16 @@ void Service::reload()
 		for (const std::string &name : ending)
 			views_.at(name)->stop = true;
 	}
-	for_each_at_once(ending, [&](const std::string &name) {
-		try {
-			end(name);
-		} catch (const Refused &error) {
-			const std::lock_guard lock(mutex_);
-			bad_definitions_[name] = error.what();
-			found.good.erase(name);
-			const std::lock_guard view_lock(views_.at(name)->mutex);
-			if (views_.at(name)->state == State::scanning) {
-				views_.at(name)->state = State::failed;
-				views_.at(name)->error = error.what();
-			}
-		}
-	});
+	// None of them is refused: only a view that was published by command has a definition to remove.
+	for_each_at_once(ending, [&](const std::string &name) { end(name); });
 	{
 		const std::lock_guard lock(mutex_);
 		for (const auto &[name, conf] : found.good)
 			start(conf, definition_of(name));
 	}
 	if (!is_left_discarded_)
-		discard_left();
-	is_left_discarded_ = true;
+		discard_left(found.unread);
+	is_left_discarded_ |= found.unread.empty();
 }
 
 std::string Service::conf_error() const
@@ -530,7 +570,7 @@ std::vector<Service::ViewStatus> Service::status() const
 void Service::run(Published &view)
 {
 	try {
-		scan(view);
+		save_later(view, scan(view));
 	} catch (const std::exception &error) {
 		try_remove_left(view.conf.name);
 		const std::lock_guard lock(view.mutex);
@@ -577,21 +617,41 @@ bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> 
 		for (bool done = false; !done;) {
 			if (!view.stop)
 				done = sources[i]->index(scanned_at_once);
-			timer.save_if_due(view.stop, [&] { save_indices(view, sources); });
+			timer.save_if_due(view.stop, [&] { write(view.conf.name, indices_of(sources)); });
 			if (view.stop)
 				return false;
 		}
 	}
 	if (view.conf.compressed && !is_known)
-		timer.save_if_due(true, [&] { save_indices(view, sources); });
+		timer.save_if_due(true, [&] { write(view.conf.name, indices_of(sources)); });
 	return true;
 }
 
-void Service::save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const
+void Service::write(const std::string &name, const Unsaved &files) const
 {
-	for (size_t i = 0; i < sources.size(); i++)
-		if (const std::string index = sources[i]->save_index(); !index.empty())
-			folder_.write(view.conf.name, index_kind(i), index);
+	for (const auto &[kind, text] : files)
+		folder_.write(name, kind, text);
+}
+
+// On the view's thread, once it is published. Space may come back.
+void Service::save_later(Published &view, const Unsaved &unsaved)
+{
+	Clock::time_point next = Clock::now() + saved_every;
+	for (bool is_saved = unsaved.empty(); !is_saved && !view.stop;) {
+		std::this_thread::sleep_for(std::chrono::milliseconds(100));
+		if (Clock::now() < next)
+			continue;
+		next += saved_every;
+		try {
+			write(view.conf.name, unsaved);
+			is_saved = true;
+		} catch (const std::exception &) {
+			continue;
+		}
+		const std::lock_guard lock(view.mutex);
+		if (view.note == not_saved)
+			view.note.clear();
+	}
 }
 
 // Whoever has read the header of the device that a service before has left would take other elements for those that it describes.
@@ -603,8 +663,8 @@ void Service::discard_stale(Published &view)
 	view.note = "fresh device: the files are not those that the one before had";
 }
 
-// On the view's thread.
-void Service::scan(Published &view)
+// On the view's thread, until it is published or stopped.
+Service::Unsaved Service::scan(Published &view)
 {
 	const std::string &name = view.conf.name;
 	std::vector<std::unique_ptr<view::Source>> sources;
@@ -612,16 +672,17 @@ void Service::scan(Published &view)
 		sources.push_back(view.conf.compressed ? view::open_compressed(path, decompressors_) :
 							 view::open_plain(path));
 	if (!index(view, sources))
-		return;
+		return {};
 	view::Sequence files(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
 	scan.resume(folder_.read(name, ".scan"));
 	if (scan.steps_done() < scan.steps())
 		discard_stale(view);
 	const bool is_saved = scan.steps_done() == scan.steps();
-	const auto save = [&] {
-		save_indices(view, files.files());
-		folder_.write(name, ".scan", scan.save());
+	const auto results = [&] {
+		Unsaved all = indices_of(files.files());
+		all.emplace_back(".scan", scan.save());
+		return all;
 	};
 	SaveTimer timer;
 	for (bool done = false; !done;) {
@@ -633,10 +694,13 @@ void Service::scan(Published &view)
 			view.steps = scan.steps();
 		}
 		if (!is_saved)
-			timer.save_if_due(done || view.stop, save);
+			timer.save_if_due(done || view.stop, [&] { write(name, results()); });
 		if (view.stop)
-			return;
+			return {};
 	}
+	Unsaved unsaved;
+	if (timer.has_failed())
+		unsaved = results();
 
 	const view::Header header = scan.header();
 	const uint32_t header_sum = view::crc32c(view::serialize(header));
@@ -648,7 +712,7 @@ void Service::scan(Published &view)
 	}
 	const Turn turn(turns_, view.stop);
 	if (!turn)
-		return;
+		return {};
 	DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
 	if (record.cookie && record.header != header_sum) {
 		discard_stale(view);
@@ -664,8 +728,11 @@ void Service::scan(Published &view)
 	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
 	if (view.note.empty())
 		view.note = device->note();
+	if (view.note.empty() && !unsaved.empty())
+		view.note = not_saved;
 	view.device = std::move(device);
 	view.state = State::published;
+	return unsaved;
 }
 
 } // namespace viewd

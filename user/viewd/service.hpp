@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <semaphore>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -89,6 +90,7 @@ public:
 
 	// Publishes what the folder has and what is defined. Throws std::runtime_error if the folder cannot be used.
 	Service(const Options &options, BlockDevices &devices);
+	Service(const Options &options, BlockDevices &devices, std::unique_ptr<StateFolder> folder);
 	// Ends serving; the folder keeps what was published.
 	~Service();
 	Service(const Service &) = delete;
@@ -114,22 +116,28 @@ private:
 	struct Published;
 
 	void publish_saved();
-	void discard_left();
+	void add_failed(const std::string &name, const std::string &error);
+	void discard_left(const std::set<std::string> &unread);
+	size_t count_held() const;
 	void start(const ViewConf &conf, const std::string &origin);
 	void end(const std::string &name);
 	void run(Published &view);
-	void scan(Published &view);
+	// The files of the folder that could not be written: their kinds and texts.
+	using Unsaved = std::vector<std::pair<std::string, std::string>>;
+	Unsaved scan(Published &view);
+	void save_later(Published &view, const Unsaved &unsaved);
+	void write(const std::string &name, const Unsaved &files) const;
 	void finish(const std::string &name, std::unique_ptr<Published> view);
 	void forget(const std::string &name);
 	bool remove_left(const std::string &name);
 	void try_remove_left(const std::string &name) noexcept;
 	void discard_stale(Published &view);
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
-	void save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const;
 	std::filesystem::path definition_of(const std::string &name) const;
 
 	const Options options_;
-	const StateFolder folder_;
+	const std::unique_ptr<StateFolder> owned_folder_;
+	const StateFolder &folder_;
 	BlockDevices &devices_;
 	view::Decompressors decompressors_;
 	ChunkCache cache_;

@@ -61,6 +61,9 @@ StateFolder::StateFolder(fs::path path) : path_(std::move(path))
 {
 	std::error_code error;
 	fs::create_directories(path_, error);
+	// Whoever can open it can lock it.
+	if (!error)
+		fs::permissions(path_, fs::perms::owner_all, error);
 	if (error)
 		throw std::runtime_error(fmt::format("{}: {}", path_.string(), error.message()));
 	lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -69,9 +72,9 @@ StateFolder::StateFolder(fs::path path) : path_(std::move(path))
 	// A file system without locks locks nobody out.
 	if (::flock(lock_, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
 		::close(lock_);
-		throw std::runtime_error(
-			fmt::format("{}: another service uses it; stop that one, or give --folder another directory",
-				    path_.string()));
+		throw std::runtime_error(fmt::format("{}: another service uses it (fuser -v shows which); stop that "
+						     "one, or give --folder another directory",
+						     path_.string()));
 	}
 	for (const fs::path &left : files())
 		if (left.extension() == fresh_kind)

@@ -20,7 +20,7 @@ struct Refused : std::runtime_error {
 class StateFolder
 {
 public:
-	// Creates the folder if there is none, locks it, and removes what a write that was interrupted has left. Throws
+	// Creates the folder if there is none, takes others' permissions from it, locks it, and removes what a write that was interrupted has left. Throws
 	// std::runtime_error, also if another process has locked it.
 	explicit StateFolder(std::filesystem::path path);
 	~StateFolder();

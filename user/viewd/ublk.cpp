@@ -100,7 +100,7 @@ public:
 		io_uring_cqe *cqe = nullptr;
 		int rc;
 		// Without memory the kernel takes it later. It must not stay in the ring: its result would be taken for that of the next.
-		while ((rc = io_uring_submit_and_wait(&ring_, 1)) == -EINTR || rc == -EAGAIN)
+		while ((rc = io_uring_submit_and_wait(&ring_, 1)) == -EINTR || rc == -EAGAIN || rc == -ENOMEM)
 			::usleep(1'000);
 		do
 			rc = rc < 0 ? rc : io_uring_wait_cqe(&ring_, &cqe);
@@ -136,12 +136,13 @@ int delete_device(Control &control, int id)
 	return rc == -EOPNOTSUPP || rc == -524 ? control.send(UBLK_CMD_DEL_DEV, id) : rc;
 }
 
-// All 0 if there is no such device. Throws Error.
+// All 0 if there is no such device, or if it is a user's: the kernel tells of an unprivileged device to who names its node only (EINVAL).
+// Throws Error.
 ublksrv_ctrl_dev_info info_of(Control &control, int id)
 {
 	ublksrv_ctrl_dev_info info = {};
 	const int rc = control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info));
-	if (rc == -ENODEV)
+	if (rc == -ENODEV || rc == -EINVAL)
 		return {};
 	if (rc < 0)
 		fail(fmt::format("ublk device {}: GET_DEV_INFO", id), -rc);

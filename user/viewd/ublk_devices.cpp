@@ -32,13 +32,13 @@ class UblkDevice final : public BlockDevice
 public:
 	// nvmet: nullptr: it is not exported
 	UblkDevice(std::unique_ptr<ublk::Device> device, std::string note, Nvmet *nvmet, std::string nqn,
-		   const std::vector<std::string> &hosts)
+		   const std::string &serial, const std::vector<std::string> &hosts)
 		: device_(std::move(device)), note_(std::move(note)), nvmet_(nvmet), nqn_(std::move(nqn))
 	{
 		if (!nvmet_)
 			return;
 		try {
-			nvmet_->add(nqn_, path(), hosts);
+			nvmet_->add(nqn_, serial, path(), hosts);
 		} catch (...) {
 			nvmet_->remove(nqn_);
 			throw;
@@ -60,6 +60,9 @@ private:
 	Nvmet *const nvmet_;
 	const std::string nqn_;
 };
+
+// Of the NVMe subsystem that exports a view's device.
+std::string serial_of(uint64_t cookie) { return fmt::format("{:016x}", cookie); }
 
 } // namespace
 
@@ -110,9 +113,10 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	if (!device)
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
 	const std::string nqn = prefix_ + conf.name;
-	nvmet_.remove_others(conf.name, device->path(), exports_ ? nqn : "");
+	const std::string serial = serial_of(cookie);
+	nvmet_.remove_others(serial, exports_ ? nqn : "");
 	return std::make_unique<UblkDevice>(std::move(device), std::move(note), exports_ ? &nvmet_ : nullptr, nqn,
-					    conf.hosts);
+					    serial, conf.hosts);
 }
 
 bool UblkDevices::remove_left(const std::string &name, uint64_t cookie)
@@ -148,10 +152,9 @@ void UblkDevices::discard(const std::string &name, int number, uint64_t cookie, 
 	if (is_there)
 		ublk::stop(number, cookie);
 	nvmet_.remove(prefix_ + name);
-	if (is_there) {
-		nvmet_.remove_others(name, ublk::path_of(number), "");
+	nvmet_.remove_others(serial_of(cookie), "");
+	if (is_there)
 		ublk::remove(number, cookie);
-	}
 }
 
 } // namespace viewd

@@ -83,10 +83,11 @@ check "and when it is as it was" peerdma verify /mnt/disk/cli
 modprobe -d "$LAB_KERNEL" -a dm-mod dm-zero
 table slow "0 8192 zero"
 slow=/dev/$(dmsetup info -c --noheadings -o blkdevname slow)
-# contents: what explain says of it
-contents() { timeout 20 peerdma explain "$slow" >/tmp/contents && sed -n 's/^contents *//p' /tmp/contents; }
+# contents [OPTION...]: what explain says of it
+contents() { timeout 20 peerdma explain "$@" "$slow" >/tmp/contents && sed -n 's/^contents *//p' /tmp/contents; }
 dmsetup suspend slow
 same "explain does not wait for a drive that does not answer" "unknown: the drive does not answer" "$(contents)"
+same "nor if it shall be read" "unknown: the drive does not answer" "$(contents --codec u32)"
 dmsetup resume slow
 same "and looks at one that does" "0 " "$(said=$(contents); echo $? "$said")"
 check "nobody reads it any more" soon 5 dmsetup remove slow

@@ -28,6 +28,7 @@ protected:
 		put("ports/1/addr_traddr", "192.0.2.1");
 		put("ports/1/addr_trsvcid", "4420");
 		put("subsystems/q/attr_allow_any_host", "1");
+		put("subsystems/q/attr_serial", "random");
 		put("subsystems/q/namespaces/1/enable", "0");
 		put("subsystems/q/namespaces/1/device_path", "");
 		fs::create_directories(root / "subsystems/q/allowed_hosts");
@@ -43,7 +44,7 @@ protected:
 	std::string why_not(const std::vector<std::string> &hosts = {"host"}) const
 	{
 		try {
-			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "/dev/ublkb0", hosts);
+			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "serial", "/dev/ublkb0", hosts);
 		} catch (const std::runtime_error &error) {
 			return error.what();
 		}
@@ -64,6 +65,9 @@ TEST_F(NvmetTree, APortIsOpenedLast)
 	EXPECT_EQ("", why_not());
 	EXPECT_EQ(root / "subsystems/q", fs::read_symlink(root / "ports/1/subsystems/q"));
 	EXPECT_TRUE(fs::is_symlink(root / "subsystems/q/allowed_hosts/host"));
+	std::string serial;
+	std::ifstream(root / "subsystems/q/attr_serial") >> serial;
+	EXPECT_EQ(serial, "serial");
 }
 
 // Of a view whose hosts may be fewer than before.
@@ -78,24 +82,33 @@ TEST_F(NvmetTree, HostsThatCannotBeListedAreNotTakenForNone)
 }
 
 // The prefix, or the host's name of which it is made, was another before.
-TEST_F(NvmetTree, RemovesExportsOfADeviceByOtherNames)
+TEST_F(NvmetTree, RemovesExportsOfASerialByOtherNames)
 {
 	fs::create_directories(root / "ports/1/subsystems");
-	for (const auto &[nqn, device] : {std::pair{"before:v", "/dev/ublkb0"}, std::pair{"now:v", "/dev/ublkb0"},
-					  std::pair{"before:w", "/dev/ublkb1"}, std::pair{"mine", "/dev/ublkb0"}}) {
-		put(std::string("subsystems/") + nqn + "/namespaces/1/device_path", device);
+	for (const auto &[nqn, serial] : {std::pair{"before:v", "1"}, std::pair{"now:v", "1"},
+					  std::pair{"before:w", "2"}, std::pair{"backup-v", "3"}}) {
+		put(std::string("subsystems/") + nqn + "/attr_serial", serial);
+		put(std::string("subsystems/") + nqn + "/namespaces/1/device_path", "/dev/ublkb0");
 		put(std::string("subsystems/") + nqn + "/namespaces/1/enable", "1");
 		fs::create_symlink(root / "subsystems" / nqn, root / "ports/1/subsystems" / nqn);
 	}
 	const auto is_open = [&](const std::string &nqn) { return fs::is_symlink(root / "ports/1/subsystems" / nqn); };
 	viewd::Nvmet nvmet(root, {});
-	nvmet.remove_others("v", "/dev/ublkb0", "now:v");
+	nvmet.remove_others("1", "now:v");
 	EXPECT_FALSE(is_open("before:v"));
 	EXPECT_TRUE(is_open("now:v"));
 	EXPECT_TRUE(is_open("before:w")) << "of another device";
-	EXPECT_TRUE(is_open("mine")) << "of an administrator's own";
-	nvmet.remove_others("v", "/dev/ublkb0", "");
+	EXPECT_TRUE(is_open("backup-v"))
+		<< "an administrator's, of the same device and with the view's name at its end";
+	nvmet.remove_others("1", "");
 	EXPECT_FALSE(is_open("now:v"));
+}
+
+TEST_F(NvmetTree, WhatCannotBeListedIsSaidBeforeAnythingIsServed)
+{
+	fs::remove_all(root / "subsystems");
+	put("subsystems", "");
+	EXPECT_THROW(viewd::Nvmet(root, {}), std::runtime_error);
 }
 
 } // namespace

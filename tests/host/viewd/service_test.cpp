@@ -245,7 +245,8 @@ protected:
 	{
 		service.reset();
 		fs::remove_all(folder / "state");
-		fs::copy(folder / "killed", folder / "state", fs::copy_options::recursive);
+		fs::copy(folder / "killed", folder / "state",
+			 fs::copy_options::recursive | fs::copy_options::copy_symlinks);
 		devices.left = left_;
 		devices.taken_over.clear();
 		devices.removed.clear();
@@ -318,14 +319,62 @@ TEST_F(KilledViewService, TakesOverDevicesIfItsFolderTakesNoScan)
 	EXPECT_EQ(devices.removed, Strings());
 }
 
-TEST_F(ViewService, AScanThatCannotBeSavedIsServedAllTheSame)
+TEST_F(KilledViewService, AScanThatCannotBeSavedIsServedAndSavedOnceItCan)
 {
 	const std::string path = write("a", tokens(100000, 17));
 	fs::create_directories(folder / "state/v.scan.new/x");
 	begin();
 	publish("v", "file = " + path + "\ncodec = u32");
-	EXPECT_EQ(settled("v")["state"], "published");
+	const json view = settled("v");
+	EXPECT_EQ(view["state"], "published");
+	EXPECT_EQ(view["note"], "not saved: a service that is killed now has to scan again, and makes a fresh device");
 	EXPECT_FALSE(fs::exists(folder / "state/v.scan"));
+
+	fs::remove_all(folder / "state/v.scan.new");
+	for (int tries = 0; tries < 1000 && view_of("v").contains("note"); tries++)
+		std::this_thread::sleep_for(10ms);
+	EXPECT_FALSE(view_of("v").contains("note"));
+	kill();
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(devices.taken_over, Numbers{5});
+}
+
+TEST_F(ViewService, WithdrawsAViewWhoseScanCannotBeSaved)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	fs::create_directories(folder / "state/v.scan.new/x");
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+}
+
+// An error of the disk, no descriptors. What it defines is not known, so its device waits.
+TEST_F(KilledViewService, HoldsTheDeviceOfADefinitionThatCannotBeRead)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	const std::string definition = define("d.conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	publish("p", "file = " + path + "\ncodec = u32");
+	settled("d");
+	settled("p");
+	kill();
+	for (const std::string &each : {definition, std::string(folder / "killed/p.conf")}) {
+		fs::remove(each);
+		fs::create_symlink(each, each);
+	}
+	begin_after_kill();
+	EXPECT_EQ(view_of("d")["state"], "failed");
+	EXPECT_EQ(view_of("p")["state"], "failed");
+	EXPECT_EQ(devices.removed, Strings());
+	undefine("d.conf");
+	define("d.conf", "file = " + path + "\ncodec = u32\n");
+	service->reload();
+	EXPECT_EQ(settled("d")["state"], "published");
+	EXPECT_EQ(devices.removed, Strings());
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "p"}}), json::object());
+	EXPECT_EQ(devices.removed.size(), 1U);
 }
 
 // A device whose number was another's before. The number alone does not say whose it is.
@@ -742,7 +791,9 @@ TEST_F(KilledViewService, KeepsDevicesWhileTheDirectoryCannotBeRead)
 	std::ofstream(folder / "views.d") << "no directory";
 	begin_after_kill();
 	service->reload();
-	EXPECT_FALSE(service->conf_error().empty());
+	EXPECT_EQ(service->conf_error(), (folder / "views.d").string() +
+						 ": Not a directory; devices that a service before has left: 2; "
+						 "their reads wait until peerdma-viewd is reloaded");
 	EXPECT_EQ(devices.removed, Strings());
 	for (const char *name : {"v.scan", "v.device", "w.scan", "w.device"})
 		EXPECT_TRUE(fs::exists(folder / "state" / name)) << name;
@@ -841,12 +892,13 @@ TEST_F(ViewService, SharesItsFolderWithNoOther)
 		Service({folder / "state", folder / "views.d", 8 << 20, 64 << 20, 2}, devices);
 		FAIL() << "there are two";
 	} catch (const std::runtime_error &error) {
-		EXPECT_EQ(error.what(),
-			  (folder / "state").string() +
-				  ": another service uses it; stop that one, or give --folder another directory");
+		EXPECT_EQ(error.what(), (folder / "state").string() +
+						": another service uses it (fuser -v shows which); stop that "
+						"one, or give --folder another directory");
 	}
 	service.reset();
 	begin();
+	EXPECT_EQ(fs::status(folder / "state").permissions(), fs::perms::owner_all) << "another user could lock it";
 }
 
 TEST_F(ViewService, LeavesNoFileOfAViewThatIsGone)

@@ -86,7 +86,7 @@ struct Driver {
 		std::unique_lock lock(mutex);
 		const bool is_control = ring->flags & IORING_SETUP_SQE128;
 		if (is_control && refuses_first && (is_refused = !is_refused))
-			return -EAGAIN;
+			return -refusal;
 		int count = 0;
 		for (; ring->sq.sqe_head != ring->sq.sqe_tail; count++) {
 			const unsigned at = ring->sq.sqe_head++ & *ring->sq.kring_mask;
@@ -149,6 +149,7 @@ struct Driver {
 	std::function<void(unsigned)> before;          // each command
 	std::vector<unsigned> said;                    // commands that were not refused
 	bool refuses_first = false;                    // io_uring takes a command to the driver the second time only
+	int refusal = EAGAIN;                          // the first time
 	bool holds_until_stopped = false;              // loops hear nothing before STOP_DEV
 
 private:
@@ -415,9 +416,26 @@ TEST_F(UblkDriver, FindsDevicesOrSaysWhyNot)
 	EXPECT_THROW(ublk::devices(folder / "class/ublkc3"), ublk::Error);
 }
 
-TEST_F(UblkDriver, SendsAgainWhatIoUringHadNoMemoryFor)
+// The kernel tells of it to who names its node, even root.
+TEST_F(UblkDriver, AUsersDeviceIsNoneOfOurs)
+{
+	fs::create_directory(folder / "class");
+	std::ofstream(folder / "class/ublkc4") << "";
+	leave(4, cookie);
+	driver.failures[UBLK_CMD_GET_DEV_INFO] = {-EINVAL};
+	EXPECT_TRUE(ublk::devices(folder / "class").empty());
+}
+
+class UblkDriverRefuses : public UblkDriver, public testing::WithParamInterface<int>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(Errors, UblkDriverRefuses, testing::Values(EAGAIN, ENOMEM));
+
+TEST_P(UblkDriverRefuses, SendsAgainWhatIoUringHadNoMemoryFor)
 {
 	driver.refuses_first = true;
+	driver.refusal = GetParam();
 	ublk::Loop loop;
 	std::unique_ptr<ublk::Device> device = make(loop);
 	EXPECT_EQ(driver.devices.at(3).state, UBLK_S_DEV_LIVE);

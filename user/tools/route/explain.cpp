@@ -125,7 +125,10 @@ bool is_connected(const std::string &path)
 		std::string state;
 		if (!(from >> state))
 			continue;
-		if (state == "live" || !fs::exists(device / "transport", error))
+		std::string transport;
+		std::ifstream(device / "transport") >> transport;
+		// One of this machine's own is soon there again after a reset.
+		if (state == "live" || transport.empty() || transport == "pcie")
 			return true;
 		has_controller = true;
 	}
@@ -133,7 +136,7 @@ bool is_connected(const std::string &path)
 }
 
 // Of a block device, which is read only if it answers soon.
-ViewText view_of_device(const std::string &path)
+ViewText view_of_device(const std::string &path, const std::string &codec)
 {
 	if (!is_connected(path))
 		return {"unknown: the drive is not connected", {{"error", errno_name(ENOTCONN)}}};
@@ -141,7 +144,7 @@ ViewText view_of_device(const std::string &path)
 	const int rc = first_bytes(path, bytes, std::chrono::seconds(2));
 	if (rc == -ETIMEDOUT)
 		return {"unknown: the drive does not answer", {{"error", errno_name(ETIMEDOUT)}}};
-	return rc || view::begins_as_view(bytes) ? view_of(path, "") : ViewText{};
+	return rc || !codec.empty() || view::begins_as_view(bytes) ? view_of(path, codec) : ViewText{};
 }
 
 Json bounced_json(uint32_t reason)
@@ -165,7 +168,9 @@ Report explain(const std::string &path, const std::string &name, const std::stri
 	const uint32_t bounced = why_bounced(why);
 	// No other file is read unless a codec asks for it: the answer must not wait for a server that is gone.
 	const bool is_device = std::string_view(why.fs_name) == "block";
-	const ViewText view = !codec.empty() ? view_of(path, codec) : is_device ? view_of_device(path) : ViewText{};
+	const ViewText view = is_device     ? view_of_device(path, codec) :
+			      codec.empty() ? ViewText{} :
+					      view_of(path, codec);
 
 	Report report;
 	report.json = {{"ok", true},
