@@ -7,7 +7,7 @@
 # tier: all
 # variants: plain
 # timeout: 500
-# long: oldest
+# long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 second=$(pci_of 0x1af4:0x1110 1)

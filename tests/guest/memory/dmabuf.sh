@@ -4,6 +4,7 @@
 # dmabuf.cpp.
 # group: rdma
 # topologies: edu edu-vtd
+# long: debug
 # timeout: 120
 # coverage: gcov debug
 . "$LAB_ROOT/tests/guest/lib.sh"

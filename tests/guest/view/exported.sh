@@ -4,6 +4,7 @@
 # page cache and through GPU memory; the service killed under connections; a view withdrawn under reads.
 # group: view
 # topologies: switch
+# long: oldest
 # variants: plain
 # needs: CONFIG_BLK_DEV_UBLK rdma
 # timeout: 240
