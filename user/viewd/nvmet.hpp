@@ -26,7 +26,7 @@ public:
 	// std::runtime_error.
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
 
-	// A subsystem of one namespace, to which these hosts may connect. serial: at most 20 characters, of the subsystem; by it what this
+	// A subsystem of one namespace, to which these hosts may connect. serial: 20 characters, of the subsystem; by it what this
 	// service or one before has exported is known from what an administrator has. Throws std::runtime_error.
 	void add(const std::string &nqn, const std::string &serial, const std::string &device,
 		 const std::vector<std::string> &hosts);

@@ -61,8 +61,8 @@ private:
 	const std::string nqn_;
 };
 
-// Of the NVMe subsystem that exports a view's device.
-std::string serial_of(uint64_t cookie) { return fmt::format("{:016x}", cookie); }
+// Of the NVMe subsystem that exports a view's device. Of 20 characters: the kernel fills shorter ones up with spaces.
+std::string serial_of(uint64_t cookie) { return fmt::format("{:020x}", cookie); }
 
 } // namespace
 
