@@ -7,15 +7,14 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 cd "$PEERDMA_ROOT"
+scripts/user.sh lib verbs
 logs=$PEERDMA_BUILD/abi
 mkdir -p "$logs"
-# The types of parameters are in the debug information of variables, which these libraries are not built with otherwise.
-make -s -C user -j"$(nproc)" BUILD="$logs/build" CXXFLAGS="-O0 -g" lib verbs >"$logs/build.log" 2>&1 || { cat "$logs/build.log"; exit 1; }
 
 # dump NAME FILE: the declarations in public headers, without machine-dependent parts.
 dump() {
 	abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-corpus-path --no-comp-dir-path --no-show-locs \
-		--no-elf-needed --no-write-default-sizes --type-id-style hash "$logs/build/lib/$1.so" | sed "s|$PEERDMA_ROOT/||" >"$2"
+		--no-elf-needed --no-write-default-sizes --type-id-style hash "$PEERDMA_BUILD/lib/$1.so" | sed "s|$PEERDMA_ROOT/||" >"$2"
 }
 
 bad=0
