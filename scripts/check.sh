@@ -15,8 +15,8 @@ end_builder() {
 
 # has_test FOLDER: whether TEST is a script there
 has_test() { [ -n "$(find "$PEERDMA_ROOT/tests/$1" -name "$TEST.sh" -o -name "$TEST.py")" ]; }
-# only_all TEST: whether the host test is of "all" alone, and may need what only that builds
-only_all() { [[ $1 = *_threads ]] || grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$1.*"; }
+# only_all: whether TEST is a host test of "all" alone, which may need what only that builds
+only_all() { [[ $TEST = *_threads ]] || grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$TEST.*"; }
 
 # What is selected is selected from everything. With T, a GROUP other than "host" or a guest test no host test runs.
 built=host-tests programs=most polite=
@@ -25,7 +25,7 @@ if [ -n "${T:-}" ] || { [ -n "${GROUP:-}" ] && [ "${GROUP:-}" != host ]; }; then
 elif [ -n "${TEST:-}" ]; then
 	if ! has_test host && { has_test guest || has_test perf; }; then
 		built=guest-tests
-	elif only_all "$TEST"; then
+	elif only_all; then
 		built=host-tests-all programs=all
 	fi
 elif [ "${TIER:-all}" = all ] || [ -n "${GROUP:-}${K:-}${DEBUG:-}" ]; then

@@ -193,7 +193,8 @@ class Choice:
         """Why there may be no test."""
         chosen = {"K": self.k, "DEBUG": self.slow and self.variant, "T": self.topology, "GROUP": self.group, "TEST": self.test}
         what = " ".join(f"{key}={value}" for key, value in chosen.items() if value)
-        return f"no test is of {what}" + " and reads what was changed" * bool(os.environ.get("CHANGED")) if what else "no test reads what was changed"
+        changed = "reads what was changed" if os.environ.get("CHANGED") or not what else ""
+        return "no test " + " and ".join(filter(None, (f"is of {what}" if what else "", changed)))
 
     @property
     def meta(self) -> bool:

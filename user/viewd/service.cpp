@@ -245,9 +245,8 @@ Service::Service(const Options &options, BlockDevices &devices)
 }
 
 Service::Service(const Options &options, BlockDevices &devices, std::unique_ptr<StateFolder> folder)
-	: options_(options), owned_folder_(std::move(folder)), folder_(*owned_folder_), devices_(devices),
-	  decompressors_(options.decompress_memory), cache_(chunks_of(options), options.workers),
-	  turns_(std::max(options.workers, 1U))
+	: options_(options), folder_(std::move(folder)), devices_(devices), decompressors_(options.decompress_memory),
+	  cache_(chunks_of(options), options.workers), turns_(std::max(options.workers, 1U))
 {
 	publish_saved();
 	reload();
@@ -270,7 +269,7 @@ Service::~Service()
 void Service::publish_saved()
 {
 	const std::lock_guard lock(mutex_);
-	for (const fs::path &path : folder_.files()) {
+	for (const fs::path &path : folder_->files()) {
 		if (path.extension() != ".conf")
 			continue;
 		const std::string name = path.stem();
@@ -302,7 +301,7 @@ void Service::add_failed(const std::string &name, const std::string &error)
 void Service::discard_left(const std::set<std::string> &unread)
 {
 	std::map<std::string, bool> left; // by name: whether it is defined
-	for (const fs::path &path : folder_.files()) {
+	for (const fs::path &path : folder_->files()) {
 		const std::string name = path.stem(), kind = path.extension();
 		const std::lock_guard lock(mutex_);
 		const bool is_kept = kind == ".scan" || kind == ".device" || kind.starts_with(index_prefix);
@@ -324,7 +323,7 @@ size_t Service::count_held() const
 {
 	if (is_left_discarded_)
 		return 0;
-	return static_cast<size_t>(std::ranges::count_if(folder_.files(), [this](const fs::path &path) {
+	return static_cast<size_t>(std::ranges::count_if(folder_->files(), [this](const fs::path &path) {
 		return path.extension() == ".device" && !views_.contains(path.stem());
 	}));
 }
@@ -345,12 +344,12 @@ void Service::publish(const ViewConf &conf)
 	if (text.size() > view::max_conf)
 		throw Refused(fmt::format("{}: its definition has more than {} KiB", conf.name, view::max_conf >> 10));
 	try {
-		folder_.write(conf.name, ".conf", text);
+		folder_->write(conf.name, ".conf", text);
 		start(conf, "");
 	} catch (...) {
 		// What is refused is not published by the next service either.
 		try {
-			folder_.remove(conf.name, ".conf");
+			folder_->remove(conf.name, ".conf");
 		} catch (const Refused &) {
 			// The first error says enough.
 		}
@@ -381,7 +380,7 @@ void Service::end(const std::string &name)
 	}
 	// First: a service that dies from here on does not publish it again. A defined view has no such file.
 	if (!is_defined)
-		folder_.remove(name, ".conf");
+		folder_->remove(name, ".conf");
 	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);
@@ -407,7 +406,7 @@ void Service::finish(const std::string &name, std::unique_ptr<Published> view)
 void Service::forget(const std::string &name)
 {
 	try {
-		folder_.remove_all(name, {".scan", index_prefix});
+		folder_->remove_all(name, {".scan", index_prefix});
 	} catch (const std::exception &) {
 		// The next service finds what is left.
 	}
@@ -587,9 +586,9 @@ void Service::run(Published &view)
 // requests would wait for ever. Returns whether there was one.
 bool Service::remove_left(const std::string &name)
 {
-	const DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
+	const DeviceRecord record = DeviceRecord::parse(folder_->read(name, ".device"));
 	const bool was_left = record.cookie && devices_.remove_left(name, record.cookie);
-	folder_.remove(name, ".device");
+	folder_->remove(name, ".device");
 	return was_left;
 }
 
@@ -609,7 +608,7 @@ bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> 
 	// All of them first: each save is of all.
 	bool is_known = true;
 	for (size_t i = 0; i < sources.size(); i++)
-		is_known &= sources[i]->resume_index(folder_.read(view.conf.name, index_kind(i)));
+		is_known &= sources[i]->resume_index(folder_->read(view.conf.name, index_kind(i)));
 	if (view.conf.compressed && !is_known)
 		discard_stale(view);
 	SaveTimer timer;
@@ -630,7 +629,7 @@ bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> 
 void Service::write(const std::string &name, const Unsaved &files) const
 {
 	for (const auto &[kind, text] : files)
-		folder_.write(name, kind, text);
+		folder_->write(name, kind, text);
 }
 
 // On the view's thread, once it is published. Space may come back.
@@ -675,7 +674,7 @@ Service::Unsaved Service::scan(Published &view)
 		return {};
 	view::Sequence files(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
-	scan.resume(folder_.read(name, ".scan"));
+	scan.resume(folder_->read(name, ".scan"));
 	if (scan.steps_done() < scan.steps())
 		discard_stale(view);
 	const bool is_saved = scan.steps_done() == scan.steps();
@@ -713,14 +712,14 @@ Service::Unsaved Service::scan(Published &view)
 	const Turn turn(turns_, view.stop);
 	if (!turn)
 		return {};
-	DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
+	DeviceRecord record = DeviceRecord::parse(folder_->read(name, ".device"));
 	if (record.cookie && record.header != header_sum) {
 		discard_stale(view);
 		record = {};
 	}
 	if (!record.cookie) {
 		record = DeviceRecord::of(header_sum);
-		folder_.write(name, ".device", record.text());
+		folder_->write(name, ".device", record.text());
 	}
 	// It is read before this returns: the kernel looks for partitions.
 	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, record.cookie);

@@ -136,8 +136,7 @@ private:
 	std::filesystem::path definition_of(const std::string &name) const;
 
 	const Options options_;
-	const std::unique_ptr<StateFolder> owned_folder_;
-	const StateFolder &folder_;
+	const std::unique_ptr<const StateFolder> folder_;
 	BlockDevices &devices_;
 	view::Decompressors decompressors_;
 	ChunkCache cache_;

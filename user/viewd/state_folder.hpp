@@ -20,8 +20,8 @@ struct Refused : std::runtime_error {
 class StateFolder
 {
 public:
-	// Creates the folder if there is none, takes others' permissions from it, locks it, and removes what a write that was interrupted has left. Throws
-	// std::runtime_error, also if another process has locked it.
+	// Creates the folder if there is none, makes it its owner's alone, locks it, and removes what a write that was interrupted has
+	// left. Throws std::runtime_error, also if another process has locked it.
 	explicit StateFolder(std::filesystem::path path);
 	~StateFolder();
 	StateFolder(const StateFolder &) = delete;

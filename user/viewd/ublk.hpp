@@ -35,8 +35,6 @@ struct Error : std::runtime_error {
 class Control;
 class Device;
 
-inline std::string path_of(int id) { return "/dev/ublkb" + std::to_string(id); }
-
 // A read of a device, which must be answered once.
 class Request
 {
@@ -138,7 +136,7 @@ public:
 	Device &operator=(const Device &) = delete;
 
 	int id() const { return id_; }
-	std::string path() const { return path_of(id_); }
+	std::string path() const { return "/dev/ublkb" + std::to_string(id_); }
 
 private:
 	friend class Loop;
