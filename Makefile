@@ -2,7 +2,7 @@
 # Targets only; scripts/, qemu/ and tests/ implement them.
 #   K=KERNEL  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
 #   T=switch|switch-vtd|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile|view  tests    TEST=name  one of them
+#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile|view  tests    TEST=name,name  some of them
 #   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long; demo-offload with fewer tokens
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
@@ -31,13 +31,13 @@ demo-offload: ## two guests: tokens of one, reduced to 16 and 18 bits there, int
 	$(Q)$(if $(JSON),JSON="$(abspath $(JSON))") scripts/demo.sh offload
 
 check: ## the tests that catch nearly everything, or a selection of all tests (K=, DEBUG=, T=, GROUP=, TEST=, CHANGED=1, TIMES=1)
-	$(Q)TIER=check scripts/check.sh $(if $(TIMES),--times)
+	$(Q)TIER=check scripts/check.sh $(if $(filter-out 0,$(TIMES)),--times)
 
 check-quick: ## most host tests, and one guest (CHANGED=1, TIMES=1)
-	$(Q)TIER=quick scripts/check.sh $(if $(TIMES),--times)
+	$(Q)TIER=quick scripts/check.sh $(if $(filter-out 0,$(TIMES)),--times)
 
 check-all: ## every test: host, lab, guests on each kernel and a debug kernel; CI runs it with SHORT=1 (TIMES=1)
-	$(Q)TIER=all scripts/check.sh $(if $(TIMES),--times)
+	$(Q)TIER=all scripts/check.sh $(if $(filter-out 0,$(TIMES)),--times)
 
 help: ## this list
 	@awk -F':.*## ' '/^#= / { printf "\n%s\n", substr($$0, 4) } /^[a-z][a-z_. -]*:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile

@@ -321,8 +321,10 @@ class Judge:
         self.verdict: int | None = None
         self.exit: str | None = None
 
-    def fail(self, kind: str, detail: str, notes: Sequence[str] = ()) -> None:
-        self.outcome.reasons.append(Reason(kind, detail, list(notes), self.current or self.aborted))
+    def fail(self, kind: str, detail: str, notes: Sequence[str] = (), test: str = "") -> None:
+        """test: in which it happened, if not in the present one."""
+        after = "" if test else self.after
+        self.outcome.reasons.append(Reason(kind, detail + after, list(notes), test or self.current or self.aborted))
 
     @property
     def after(self) -> str:
@@ -373,7 +375,7 @@ class Judge:
             self.outcome.lines.append(line)
         else:
             if text.startswith("Bail out!"):
-                self.fail("died", f"{self.current}: {text}{self.after}")
+                self.fail("died", f"{self.current}: {text}")
             self.outcome.notes.append(text)
             if self.seen:
                 self.outcome.lines[-1].notes.append(text)
@@ -382,13 +384,13 @@ class Judge:
         name = self.current
         assert name is not None
         if status == "hung":
-            self.fail("hung", f"{name} was not done after {self.limit} s{self.after}", self.latest)
+            self.fail("hung", f"{name} was not done after {self.limit} s", self.latest)
         elif status != "0":
-            self.fail("died", f"{name} ended with status {status}{self.after}")
+            self.fail("died", f"{name} ended with status {status}")
         if self.plan is None:
-            self.fail("plan", f"{name} gave no plan{self.after}")
+            self.fail("plan", f"{name} gave no plan")
         elif self.plan != self.seen:
-            self.fail("plan", f"{name} planned {self.plan} and showed {self.seen}{self.after}")
+            self.fail("plan", f"{name} planned {self.plan} and showed {self.seen}")
         elif self.plan == 0:
             self.outcome.lines.append(Line(name, True, name, self.plan_note))
         took = time.monotonic() - self.begun
@@ -404,13 +406,13 @@ class Judge:
         self.checks.add(name)
         if not re.match(r"(ok|skip)\b", text):
             kind = {"p2pmem": "leak", "kmemleak": "leak", "modules": "module-reference"}.get(name, name)
-            self.fail(kind, text.removeprefix("not ok").strip() + self.after)
+            self.fail(kind, text.removeprefix("not ok").strip())
 
     def close(self) -> None:
         """Adds the missing reports after QEMU has ended."""
         out = self.outcome
         if self.current is not None:
-            self.fail("no-verdict", f"the guest fell silent in {self.current}{self.after}")
+            self.fail("no-verdict", f"the guest fell silent in {self.current}")
             self.aborted = self.aborted or self.current
         elif self.exit is None or self.verdict is None:
             self.fail("no-verdict", "the guest did not get to its end")
@@ -418,7 +420,7 @@ class Judge:
             self.fail("no-verdict", f"the guest's script ended with status {self.exit}")
         for test in out.guest.tests:
             if test.name not in self.done and test.name != self.current:
-                self.fail("plan", f"{test.name} did not run{self.after}")
+                self.fail("plan", f"{test.name} did not run")
         if self.verdict is not None:
             for name in CHECKS:
                 if name not in self.checks:
@@ -466,6 +468,12 @@ def find_splats(lines: Sequence[str], known: Sequence[str]) -> Iterator[tuple[st
         yield entry, lines[i]
         # The end of a known splat is known. After the first line of another one, anything may follow.
         i = end if entry else i + 1
+
+
+def test_at(lines: Sequence[str], line: str) -> str:
+    """The test that ran when the guest's log first had the line, or ""."""
+    marks = [found for text in lines[:lines.index(line)] if (found := re.search(r"lab: (begin|end) (\S+)", text))]
+    return marks[-1][2] if marks and marks[-1][1] == "begin" else ""
 
 
 def brief(splats: Sequence[str]) -> list[str]:
@@ -970,10 +978,11 @@ class Boot:
         self.judge.close()
         kernel = self.guest.kernel
         known = [regex for name in {kernel.k, kernel.name} for regex, _ in known_splats(name)]
-        found = list(find_splats(serial_lines(self.guest.out / "serial.log"), known))
+        lines = serial_lines(self.guest.out / "serial.log")
+        found = list(find_splats(lines, known))
         self.outcome.known_splats.update(entry for entry, _ in found if entry)
         for line in brief([line for entry, line in found if not entry]):
-            self.judge.fail("splat", line)
+            self.judge.fail("splat", line, test=test_at(lines, line))
 
 
 def ready_kernel(k: str, variant: str) -> Kernel:

@@ -13,17 +13,40 @@ end_builder() {
 	for job in $(jobs -rp); do kill -- "-$job" 2>/dev/null || true; done
 }
 
-# has_test FOLDER: whether TEST is a script there
-has_test() { [ -n "$(find "$PEERDMA_ROOT/tests/$1" -name "$TEST.sh" -o -name "$TEST.py")" ]; }
-# only_all: whether TEST is a host test of "all" alone, which may need what only that builds
-only_all() { [[ $TEST = *_threads ]] || grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$TEST.*"; }
+# Of the names in TEST:
+# scripts FOLDER: those that are scripts there
+scripts() {
+	local name
+	for name in ${TEST//,/ }; do
+		[ -z "$(find "$PEERDMA_ROOT/tests/$1" -name "$name.sh" -o -name "$name.py")" ] || echo "$name"
+	done
+}
+# for_guests: whether each of them is a guest test and none a host test
+for_guests() { [ -z "$(scripts host)" ] && [ "$({ scripts guest; scripts perf; } | wc -l)" = "$(wc -w <<<"${TEST//,/ }")" ]; }
+# only_all: whether one is a host test of "all" alone, which may need what only that builds
+only_all() {
+	local name
+	for name in ${TEST//,/ }; do
+		[[ $name != *_threads ]] || return 0
+		! grep -qrx '# tier: all' "$PEERDMA_ROOT/tests/host" --include="$name.*" || return 0
+	done
+	return 1
+}
+
+if [ -n "${T:-}" ] && [ ! -f "$PEERDMA_ROOT/qemu/topo/$T.args" ]; then
+	die "T=$T is no topology: $(cd "$PEERDMA_ROOT/qemu/topo" && printf '%s\n' *.args | sed 's/\.args$//' | paste -sd ' ')"
+fi
+# One at a time: all use the same folder. Those that this one starts keep the lock until they end.
+mkdir -p "$PEERDMA_BUILD"
+exec 7>"$PEERDMA_BUILD/check.lock"
+flock -n 7 || { say "waiting for another check in $PEERDMA_BUILD"; flock 7; }
 
 # What is selected is selected from everything. With T, a GROUP other than "host" or a guest test no host test runs.
 built=host-tests programs=most polite=
 if [ -n "${T:-}" ] || { [ -n "${GROUP:-}" ] && [ "${GROUP:-}" != host ]; }; then
 	built=guest-tests
 elif [ -n "${TEST:-}" ]; then
-	if ! has_test host && { has_test guest || has_test perf; }; then
+	if for_guests; then
 		built=guest-tests
 	elif only_all; then
 		built=host-tests-all programs=all
@@ -35,7 +58,7 @@ fi
 # waits for it, or reports why it cannot be built.
 if [ -z "${TEST:-}${GROUP:-}${CHANGED:-}${DEBUG:-}${KSRC:-}" ]; then
 	# With its compilers it is one process group. An interrupt does not reach it.
-	setsid "$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-$(newest_kernel)}" >/dev/null &
+	setsid "$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-$(newest_kernel)}" >/dev/null 7>&- &
 	trap end_builder EXIT
 	polite="nice -n 5"
 fi

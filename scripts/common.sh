@@ -4,7 +4,7 @@
 
 PEERDMA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PEERDMA_BUILD=${PEERDMA_BUILD:-$PEERDMA_ROOT/build}
-PEERDMA_CACHE=${PEERDMA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/peerdma}
+PEERDMA_CACHE=${PEERDMA_CACHE:-${XDG_CACHE_HOME:-${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}/.cache}/peerdma}
 
 # make -jN names a jobserver that its scripts do not inherit. Without it, a make that they start does not warn.
 if [ -n "${MAKEFLAGS:-}" ]; then

@@ -14,32 +14,33 @@ from pathlib import Path
 READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
 
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
-# group:NAME by group; uses:NAME guest tests that name the program, or another that names it; carries:NAME those that run
-# the guest test on a remote drive; meta the runs of the lab that must fail. No words: no test reads the file.
+# group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it;
+# carries:NAME those that run the guest test on a remote drive; meta the runs of the lab that must fail; power the cut of
+# the guest's power. A host test selects those that import it, too. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|\.editorconfig", ()),
     (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test",)),
     # Guest tests compile the examples; some of them do so for RDMA.
     (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/(?:docs|manpages|comments)\..*", ("host:.*", "guest:docs.*")),
-    (r"kernel/.*", ("host:.*", "guest:.*")),
+    (r"kernel/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
     (r"user/verbs/.*", ("host:.*", "group:rdma")),
-    (r"user/view/.*", ("host:.*", "guest:.*")),
+    (r"user/view/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"user/viewd/.*", ("host:.*", "group:view")),
-    # lib.sh publishes a GPU by the command, for each test.
-    (r"user/tools/.*", ("host:.*", "guest:.*")),
+    # lib.sh publishes a GPU by the command, for each test, and so does what must fail.
+    (r"user/tools/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz")),
     (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test",)),
     (r"tests/meta/.*", ("meta",)),
     # cufile_ways runs these in a guest as well.
     (r"tests/host/cufile/(?:cufile_ways\.py|conformance/.*)", ("host:.*", "guest:cufile_ways")),
-    # lab_test looks for names of kernels in all tests.
-    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test",)),
+    # lab_test looks for names of kernels in all tests, and docs_test for what no page may say.
+    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test",)),
     (r"tests/host/.*", ("host:.*",)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
-    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test")),
-    (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test")),
+    (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}", "host:docs_test")),
 ]
 SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed|view)\.sh")
 
@@ -77,6 +78,7 @@ class Affected:
     programs: set[str] = field(default_factory=set)
     carried: set[str] = field(default_factory=set)   # guest tests
     runs_meta: bool = False
+    runs_power: bool = False
     root: Path = Path()
 
     @classmethod
@@ -110,7 +112,7 @@ class Affected:
                     if "{1}" in word and not self.is_test(kind, found[1]):
                         return False
                     if kind == "host":
-                        self.hosts.append(value)
+                        self.hosts += [value, *(self.importers(found[1]) if "{1}" in word else [])]
                     elif kind == "guest":
                         self.guests.append(value)
                     elif kind == "group":
@@ -119,10 +121,17 @@ class Affected:
                         self.programs |= with_those_that_run_it(self.root, found[1])
                     elif kind == "carries":
                         self.carried.add(found[1])
+                    elif kind == "power":
+                        self.runs_power = True
                     else:
                         self.runs_meta = True
                 return True
         return False
+
+    def importers(self, module: str) -> list[str]:
+        """The host tests that import it."""
+        return [path.stem for path in (self.root / "tests/host").rglob("*.py")
+                if re.search(rf"^\s*(?:from|import) {re.escape(module)}\b", path.read_text(), re.M)]
 
     def is_test(self, kind: str, name: str) -> bool:
         """Whether name is a test, or, for "uses", a program that a guest test names; False for a library's file."""
@@ -143,9 +152,12 @@ class Affected:
             return True
         return any(names(path, program) for program in self.programs) or any(carries(path, test) for test in self.carried)
 
+    def meta(self, path: Path) -> bool:
+        return self.all or self.runs_meta or any(names(path, program) for program in self.programs)
+
     @property
-    def meta(self) -> bool:
-        return self.all or self.runs_meta
+    def power(self) -> bool:
+        return self.all or self.runs_power
 
 
 def git(root: Path, *words: str) -> str:

@@ -3,15 +3,15 @@
 """The engine of `make check`, `check-quick` and `check-all`: host tests, must-fail runs of the lab, guest tests.
 
 Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|kcsan|rt, T=topology, GROUP=host|meta|(a
-guest test's group) and TEST=name select from everything. CHANGED=1 selects what the files that differ from the
-upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked "# long:" for the kernel,
-which "check" leaves out too. One boot serves all tests of a kernel and topology. A kernel that is
+guest test's group) and TEST=name, or several with commas between them, select from everything. CHANGED=1 selects what the
+files that differ from the upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked
+"# long:" for the kernel, which "check" leaves out too. One boot serves all tests of a kernel and topology. A kernel that is
 missing from the cache is built meanwhile.
 
   quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
           kernel
-  check   host tests except those marked "# tier: all"; guest tests except those marked so, once, on the newest kernel
-          and the test's first topology; those marked "# tier: debug" on the newest kernel's debug build too, if it is
+  check   host tests except those marked "# tier: all"; guest tests except those marked so, on the newest kernel, on the
+          test's first topology and on those of its "# check:"; those marked "# tier: debug" on the newest kernel's debug build too, if it is
           in the cache
   all     everything: each kernel plain on all topologies, the newest one's debug build on some
 """
@@ -27,12 +27,16 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import time
+import traceback
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent / "power"),
                 str(Path(__file__).resolve().parent.parent / "qemu")]
@@ -47,6 +51,7 @@ HOST_NICE = 10  # below the guests, some tests of which measure time, and below 
 HOST_TIMEOUT = 1800  # cufile_unit_threads takes 185 s alone, and more than 600 s beside two guests
 # For the order of jobs only.
 LONG_SECONDS, SHORT_SECONDS, BOOT_SECONDS = 100, 10, 60
+STOP_SECONDS = 5  # for what is ended early to remove what it has made
 POWER_SEED = 1  # of the single power cut; powercut.py makes any number
 
 
@@ -80,6 +85,7 @@ class Report:
         self.results: list[Result] = []
         self.slow: list[str] = []
         self.times: list[Took] = []
+        self.boots: dict[str, list[str]] = {}  # the tests of each boot, by its place
         self.start = time.monotonic()
 
     def step(self, text: str) -> None:
@@ -109,7 +115,6 @@ class Report:
 
     def close(self, show_times: bool = False, may_be_empty: bool = False) -> int:
         passed, failed, skipped = (self.count(s) for s in ("passed", "failed", "skipped"))
-        self.step("done")
         if show_times:
             self.show_times()
         for text in self.slow:
@@ -118,33 +123,44 @@ class Report:
         for result in self.results:
             if result.status == "failed":
                 print(f"FAIL {result.where} {result.test}: {result.text or result.reason}")
-                repeat[repeat_command(result)] = None
+                repeat[repeat_command(result, self.boots.get(result.where, []))] = None
         if repeat:
             print("To repeat what failed:", *(f"  {command}" for command in repeat), sep="\n")
         print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
         return 1 if failed or not (passed or may_be_empty) else 0
 
 
-def repeat_command(result: Result) -> str:
-    """The command that runs a result's test again, alone."""
-    tree = f" KSRC={shlex.quote(os.environ['KSRC'])}" if os.environ.get("KSRC") else ""
+def repeat_command(result: Result, boot: list[str]) -> str:
+    """The command that runs a result's test again, alone. boot: the tests of its boot."""
+    words = [f"{name}={shlex.quote(os.environ[name])}" for name in ("KSRC", "ACCEL") if os.environ.get(name)]
+    if lab.BUILD != lab.ROOT / "build":
+        words.append(f"BUILD={shlex.quote(str(lab.BUILD))}")
     first, _, rest = result.where.partition("/")
     if first == "host":
-        return f"make check TEST={result.test}{tree}"
+        program = next((path for path in built_host_tests() if path.stem == result.test), None)
+        if program and re.fullmatch(r"[\w/]+\.[\w/]+", result.text):
+            return f"{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
+        return " ".join(["make check GROUP=host", f"TEST={result.test}", *words])
     if first == "kernel":
-        return f"{tree} qemu/kernel.sh path {result.test}".lstrip()
-    kernel, topology = (rest, "") if first == "meta" else (first, rest.split("/")[0])
-    k, _, variant = kernel.partition("-")
-    debug = {"": "", "debug": " DEBUG=1"}.get(variant, f" DEBUG={variant}")
-    where = "" if topology in ("", "power") else f" T={topology}"
+        return " ".join([*words[:1], "qemu/kernel.sh path", result.test])
     if result.test == "splats":
         return "make check-all"
-    # Each test needs the modules, and this one is of each kernel.
-    test = {"boot": "", "modules": " TEST=uring"}.get(result.test, f" TEST={result.test}")
-    return f"make check K={k}{debug}{where}{test}{tree}"
+    kernel, topology, kind = (rest, "", "") if first == "meta" else (first, *[*rest.split("/"), "", ""][:2])
+    k, _, variant = kernel.partition("-")
+    chosen = [f"K={k}", {"": "", "debug": "DEBUG=1"}.get(variant, f"DEBUG={variant}")]
+    chosen.append("GROUP=meta" if first == "meta" else f"T={topology}" if topology not in ("", "power") else "")
+    # Each test needs the modules, and this one is of each kernel. A boot of the topology's own tests is chosen by that.
+    names = {"boot": boot if kind else [], "modules": ["uring"]}.get(result.test, [result.test])
+    chosen.append(f"TEST={','.join(names)}" if names else "")
+    return " ".join(["make check", *filter(None, chosen), *words])
 
 
 # --- Selection ------------------------------------------------------------------------------------
+
+def is_on(name: str) -> bool:
+    """Whether a variable of the environment says yes."""
+    return os.environ.get(name, "") not in ("", "0")
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -152,7 +168,7 @@ class Choice:
     variant: str  # plain: all that are run by default
     topology: str | None
     group: str | None
-    test: str | None = None
+    test: str | None = None  # several have commas between them
     tier: str = "all"
     short: bool = False
 
@@ -160,8 +176,7 @@ class Choice:
     def from_environment(cls) -> Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
-        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all",
-                     get("SHORT") is not None)
+        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all", is_on("SHORT"))
         if choice.tier not in TIERS:
             raise lab.LabError(f"TIER={choice.tier}: expected {', '.join(TIERS)}")
         if choice.selected:
@@ -193,7 +208,7 @@ class Choice:
         """Why there may be no test."""
         chosen = {"K": self.k, "DEBUG": self.slow and self.variant, "T": self.topology, "GROUP": self.group, "TEST": self.test}
         what = " ".join(f"{key}={value}" for key, value in chosen.items() if value)
-        changed = "reads what was changed" if os.environ.get("CHANGED") or not what else ""
+        changed = "reads what was changed" if is_on("CHANGED") or not what else ""
         return "no test " + " and ".join(filter(None, (f"is of {what}" if what else "", changed)))
 
     @property
@@ -205,7 +220,7 @@ class Choice:
                 and self.topology in (None, powercut.TOPOLOGY))
 
     def names(self, name: str) -> bool:
-        return self.test in (None, name)
+        return self.test is None or name in self.test.split(",")
 
     @property
     def kernels(self) -> list[tuple[str, str]]:
@@ -226,7 +241,8 @@ class Choice:
             marks = test.words("tier")
             marked = ("quick" in marks if self.tier == "quick" else
                       "debug" in marks if variant == "debug" else "all" not in marks)
-            return marked and topology == test.words("topologies")[0] and test.is_for(variant)
+            there = [test.words("topologies")[0], *(test.words("check") if self.tier == "check" and variant == "plain" else [])]
+            return marked and topology in there and test.is_for(variant)
         by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
         return bool(self.names(test.name) and by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
@@ -271,6 +287,8 @@ def guest_tests() -> list[lab.Test]:
             raise lab.LabError(f"{test.path} does not say why it is not for every kernel")
         for name in test.words("topologies"):
             lab.Topology.load(name)
+        if odd := set(test.words("check")) - set(test.words("topologies")):
+            raise lab.LabError(f"{test.path}: none of its topologies: {' '.join(sorted(odd))}")
     return tests
 
 
@@ -285,9 +303,15 @@ def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
 
 # --- Host tests -----------------------------------------------------------------------------------
 
+def host_programs() -> set[str]:
+    """The programs that are built to be host tests. Another one in their folder was left by an earlier commit."""
+    makefiles = [(lab.ROOT / folder / "Makefile").read_text() for folder in ("user", "tests")]
+    return {name for text in makefiles for name in re.findall(r"tests/host/(?:all/)?(\w+)$", text, re.M)}
+
+
 def built_host_tests() -> list[Path]:
-    folder = lab.BUILD / "tests/host"
-    return sorted(p for p in (*folder.glob("*"), *folder.glob("all/*")) if p.is_file() and os.access(p, os.X_OK))
+    folder, names = lab.BUILD / "tests/host", host_programs()
+    return sorted(p for p in (*folder.glob("*"), *folder.glob("all/*")) if p.name in names and p.is_file() and os.access(p, os.X_OK))
 
 
 def host_tests() -> list[Path]:
@@ -301,16 +325,32 @@ TAP = re.compile(r"(not )?ok\b\s*\d*\s*-?\s*(.*?)(?:\s*# *skip\w*\s*(.*))?$", re
 PLAN = re.compile(r"(?:1\.\.(\d+)\s*(?:# *skip\w*\s*(.*))?|\[=+\] Running (\d+) tests? .*)$", re.I)
 
 
+async def output_of(*words: str, timeout: float | None = None, **options: Any) -> tuple[int, bytes]:
+    """The status and the output of a command. If it does not come to its end, it and all that it has started is ended."""
+    start = asyncio.ensure_future(asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, **options))
+    try:
+        out, _ = await asyncio.wait_for((await asyncio.shield(start)).communicate(), timeout)
+    finally:
+        process = await start
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode is not None
+    return process.returncode, out
+
+
 async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
     start = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        "nice", "-n", str(HOST_NICE), str(path), cwd=lab.ROOT, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT, env=os.environ | {"PEERDMA_BUILD": str(lab.BUILD), "TIER": tier})
     name = path.stem
     try:
-        raw, _ = await asyncio.wait_for(process.communicate(), HOST_TIMEOUT)
+        status, raw = await output_of(
+            "nice", "-n", str(HOST_NICE), str(path), cwd=lab.ROOT, stderr=asyncio.subprocess.STDOUT,
+            env=os.environ | {"PEERDMA_BUILD": str(lab.BUILD), "TIER": tier}, timeout=HOST_TIMEOUT)
     except asyncio.TimeoutError:
-        process.kill()
         report.add("host", name, "", "failed", f"not done after {HOST_TIMEOUT} s")
         return
     finally:
@@ -320,12 +360,12 @@ async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
     failed = explains = False  # explains: a test of TAP has failed, and "#" lines behind it say why
     for text in raw.decode(errors="replace").splitlines():
         if found := GTEST.search(text):
-            status = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[found[1]]
-            report.add("host", name, found[2], status, notes[-1].strip() if status == "skipped" and notes else "", notes)
+            end = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[found[1]]
+            report.add("host", name, found[2], end, notes[-1].strip() if end == "skipped" and notes else "", notes)
         elif found := TAP.match(text):
-            status = "failed" if found[1] else "skipped" if found[3] is not None else "passed"
-            report.add("host", name, found[2], status, found[3] or "", notes)
-            explains = status == "failed"
+            end = "failed" if found[1] else "skipped" if found[3] is not None else "passed"
+            report.add("host", name, found[2], end, found[3] or "", notes)
+            explains = end == "failed"
         elif explains and text.startswith("#"):
             report.note(text)
             continue
@@ -334,9 +374,9 @@ async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
                 plan, skipped = int(found[1] or found[3]), found[2]
             notes.append(text)
             continue
-        seen, failed, notes = seen + 1, failed or status == "failed", []
-    if process.returncode and not failed:
-        report.add("host", name, "", "failed", f"ended with status {process.returncode}", notes[-40:])
+        seen, failed, notes = seen + 1, failed or end == "failed", []
+    if status and not failed:
+        report.add("host", name, "", "failed", f"ended with status {status}", notes[-40:])
     elif plan is None or plan != seen:
         report.add("host", name, "", "failed", f"planned {plan}, showed {seen}", notes[-40:])
     elif plan == 0:
@@ -365,19 +405,26 @@ class Slots:
         try:
             yield
         finally:
-            if self.waiting:
-                heapq.heappop(self.waiting)[2].set_result(None)
-            else:
-                self.free += 1
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """Gives a slot to a job that waits, or adds it to those that are free."""
+        while self.waiting:
+            turn = heapq.heappop(self.waiting)[2]
+            if not turn.done():  # its job was ended while it waited
+                turn.set_result(None)
+                return
+        self.free += 1
 
 
 class Check:
     def __init__(self, choice: Choice, report: Report, affected: Affected | None = None) -> None:
         self.choice, self.report, self.affected = choice, report, affected or Affected.everything()
         # A guest has two CPUs but mostly uses one, so run as many guests as the host has CPUs. One host test more uses
-        # the time in which guests wait.
+        # the time in which guests wait, and once there is none, one guest more.
         cpus = os.cpu_count() or 1
         self.guests, self.jobs = Slots(cpus), Slots(cpus + 1)
+        self.host_tests_left = 0
         self.make_lock = asyncio.Lock()
         self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
         self.used_splats: dict[str, set[str]] = {}
@@ -395,8 +442,12 @@ class Check:
         for key in reversed(missing):
             self.report.step(f"kernel {' '.join(key)} is not in the cache yet")
             try:
-                await self.provide(key, await asyncio.to_thread(lab.kernel, *key))
-            except lab.LabError as error:
+                # A thread would go on if this were ended.
+                status, _ = await output_of(str(lab.ROOT / "qemu/kernel.sh"), "path", *key)
+                if status:
+                    raise lab.LabError(f"no kernel {' '.join(key)}")
+                await self.provide(key, await asyncio.to_thread(lab.kernel, *key, False))
+            except Exception as error:
                 self.report.add("kernel", " ".join(key), "", "failed", str(error))
                 self.kernels[key].set_result(None)
 
@@ -443,6 +494,7 @@ class Check:
         if not runnable:
             return
         guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot)
+        self.report.boots[where] = [test.name for test in runnable]
         outcome = await self.boot(guest, where)
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
         self.report.slow += [f"{where} {text}" for text in outcome.slow]
@@ -522,65 +574,85 @@ class Check:
             for path in (*outcome.guest.out.rglob("*.img"), *outcome.guest.out.rglob("gpu-bar.mem")):
                 path.unlink(missing_ok=True)
 
+    async def reported(self, where: str, test: str, job: Callable[[], Awaitable[None]]) -> None:
+        """A job that cannot be done is a failure; the others go on."""
+        try:
+            await job()
+        except Exception as error:
+            notes = [] if isinstance(error, lab.LabError) else traceback.format_exc().splitlines()
+            self.report.add(where, test, "", "failed", str(error) or type(error).__name__, notes)
+
     def plan(self) -> list[asyncio.Task[None]]:
         """All jobs."""
-        jobs = []
+        jobs: list[tuple[str, str, Callable[[], Awaitable[None]]]] = []  # place, test, what to do
         choice = self.choice
         affects = self.affected
         tests = [test for test in guest_tests() if affects.guest(test.name, test.words("group"), test.path)]
-        metas = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/meta").glob("*.sh"))] if choice.meta else []
-        metas = [test for test in metas if choice.names(test.name) and affects.meta]
-        chosen = {}  # the affected tests; whether they are of this tier
+        metas = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/meta").glob("*.sh")) if affects.meta(path)]
+        # The affected tests, by kind and name; whether they are of this tier.
+        chosen = {("meta", test.name): choice.meta for test in metas}
+        if affects.power:
+            chosen["power", "powercut"] = choice.tier == "all"
+        metas = [test for test in metas if choice.meta and choice.names(test.name)]
         for path in host_tests() if choice.host else []:
             if choice.names(path.stem) and affects.host(path):
-                if chosen.setdefault(path.stem, choice.wants_host(path)):
-                    jobs.append(self.host_test(path))
+                if chosen.setdefault(("host", path.stem), choice.wants_host(path)):
+                    jobs.append(("host", path.stem, partial(self.host_test, path)))
         for k, variant in reversed(choice.kernels):
             key = (k, variant)
+            name = k if variant == "plain" else f"{k}-{variant}"
             if choice.tier == "check" and variant == "debug" and not lab.kernel(k, variant, False):
-                self.report.add(f"{k}-debug", "all tests", "", "skipped", "its kernel is not in the cache: make check-all builds it")
+                self.report.add(name, "all tests", "", "skipped", "its kernel is not in the cache: make check-all builds it")
                 continue
             wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and kind of boot
             for test in tests:
                 alone = test.name if "peer" in test.notes else ""
-                chosen.setdefault(test.name, False)
+                chosen.setdefault(("guest", test.name), False)
                 for topology in test.words("topologies"):
                     if not choice.wants(test, k, variant, topology):
                         continue
-                    chosen[test.name] = True
+                    chosen["guest", test.name] = True
                     if why_not := choice.why_not(test, k, variant):
-                        self.report.add(k if variant == "plain" else f"{k}-{variant}", test.name, "", "skipped", why_not)
+                        self.report.add(name, test.name, "", "skipped", why_not)
                     else:
                         wanted.setdefault((topology, test.notes.get("boot", alone)), []).append(test)
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]
-            power = choice.power(variant)
+            power = choice.power(variant) and affects.power
             if wanted or must_fail or power:
                 self.kernels[key] = asyncio.get_running_loop().create_future()
-            jobs += [self.guest_boot(key, *how, some) for how, some in wanted.items()]
-            jobs += [self.meta_boot(key, test) for test in must_fail]
-            jobs += [self.power_cut(key)] if power else []
-        if not (affects.all or choice.selected):
-            self.left_out = sorted(name for name, is_of_tier in chosen.items() if not is_of_tier)
+            jobs += [("/".join([name, *filter(None, how)]), "boot", partial(self.guest_boot, key, *how, some))
+                     for how, some in wanted.items()]
+            jobs += [(f"meta/{name}", test.name, partial(self.meta_boot, key, test)) for test in must_fail]
+            jobs += [(f"{name}/power", "powercut", partial(self.power_cut, key))] if power else []
+        if not choice.selected:
+            self.left_out = sorted({name for (_, name), is_of_tier in chosen.items() if not is_of_tier})
         # Built in the order of choice.kernels, used as they become available.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
-        return [asyncio.create_task(job) for job in jobs]
+        self.host_tests_left = sum(where == "host" for where, *_ in jobs)
+        return [asyncio.create_task(self.reported(*job)) for job in jobs]
 
     async def host_test(self, path: Path) -> None:
         short = path.suffix and first_tier(path) == "quick"
-        async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS):
-            await run_host_test(path, self.report, self.choice.tier)
+        try:
+            async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS):
+                await run_host_test(path, self.report, self.choice.tier)
+        finally:
+            self.host_tests_left -= 1
+            if not self.host_tests_left:
+                self.guests.pass_on()
 
     async def run(self) -> None:
         tasks = self.plan()
         if self.choice.host and not built_host_tests():
             self.report.add("host", "tests", "", "failed", "none was built")
-        if self.left_out:
-            self.report.step(f"left to make check-all CHANGED=1, which the changes affect too: {' '.join(self.left_out)}")
-        elif not tasks:
+        if not tasks and not self.left_out:
             self.report.step(f"nothing to run: {self.choice.nothing}")
         await asyncio.gather(self.provide_kernels(), *tasks)
+        if self.left_out:
+            names = f"{len(self.left_out)} tests" if self.choice.tier == "quick" and self.affected.all else " ".join(self.left_out)
+            self.report.step(f"left to make check-all{'' if self.affected.all else ' CHANGED=1'}: {names}")
         if self.choice.everything and self.affected.all:
             for k in {k for k, _ in self.kernels}:
                 for regex, reason in lab.known_splats(k):
@@ -603,14 +675,21 @@ def main() -> int:
     args = parser.parse_args()
     report = Report()
     choice = Choice.from_environment()
-    affected = Affected.of_changes(lab.ROOT) if os.environ.get("CHANGED") else Affected.everything()
+    affected = Affected.of_changes(lab.ROOT) if is_on("CHANGED") else Affected.everything()
     report.step(affected.text)
+    if is_on("SHORT") and not choice.short:
+        report.step("SHORT=1 changes nothing here: it is for make check-all without a selection")
     lab.init_binary()
     lab.pattern_binary()
     keep_the_run_before(lab.BUILD / "check")
     check = Check(choice, report, affected)
-    asyncio.run(check.run())
-    status = report.close(args.times, may_be_empty=not (affected.all or choice.selected or check.left_out))
+    last = "ended early: what had not come to its end is not counted"
+    try:
+        asyncio.run(check.run())
+        last = "done"
+    finally:
+        report.step(last)
+        status = report.close(args.times, may_be_empty=not (affected.all or choice.selected or check.left_out))
     if args.json:
         args.json.write_text(json.dumps({"results": [asdict(result) for result in report.results],
                                          "times": [asdict(took) for took in report.times]}, indent=1) + "\n")

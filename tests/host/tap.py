@@ -6,6 +6,10 @@ import traceback
 from typing import Callable, Sequence
 
 
+# For a git that reads no settings of the machine or of its user.
+WITHOUT_GITCONFIG = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+
+
 class Skip(Exception):
     """The test cannot be run here; the text says why."""
 

@@ -4,6 +4,7 @@
 # must not change.
 # group: io
 # topologies: switch rp rp-vtd mf-vtd
+# check: rp-vtd
 # tier: quick
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -3,6 +3,7 @@
 # Writes: the host fills the GPU's memory, the drive reads it from there, the host compares the drive.
 # group: io
 # topologies: switch rp-vtd
+# check: rp-vtd
 # tier: quick
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -3,6 +3,7 @@
 # What can go direct and what is refused, with errno and reason. The verdicts must be the same on every kernel.
 # group: route
 # topologies: switch rp rp-vtd rp-intel mf-vtd cmb
+# check: rp-vtd
 # tier: quick
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import run  # noqa: E402
 import tap  # noqa: E402
 from changed import Affected  # noqa: E402
 
+METAS = sorted((ROOT / "tests/meta").glob("*.sh"))
 GUESTS = {test.name: test for test in run.guest_tests()}
 
 
@@ -45,8 +47,16 @@ def unknown_selects_everything() -> None:
     assert affected("README.md", "qemu/lab.py").all
 
 
+def metas(*files: str) -> set[str]:
+    found = affected(*files)
+    return {path.stem for path in METAS if found.meta(path)}
+
+
 def kernel_selects_all_guests() -> None:
-    assert guests("kernel/memory/mem.c") == set(GUESTS)
+    for path in ("kernel/memory/mem.c", "user/view/codec.cpp", "user/tools/provider/publish.cpp"):
+        assert guests(path) == set(GUESTS), path
+        # They publish a GPU and read into it as well.
+        assert metas(path) == {meta.stem for meta in METAS} and affected(path).power, path
 
 
 def pages_select_their_tests() -> None:
@@ -80,14 +90,17 @@ def a_guest_test_selects_the_host_tests_that_read_it() -> None:
     readers = {path.stem for path in run.host_tests() if path.suffix in (".py", ".sh") and reads.search(path.read_text())}
     assert readers and readers <= hosts("tests/guest/io/read.sh"), readers
     # It looks for names of kernels in programs and in host tests as well.
-    assert "lab_test" in hosts("tests/guest/lifetime/owner.cpp") and hosts("tests/host/tools/bench.sh") == {"bench", "lab_test"}
+    assert "lab_test" in hosts("tests/guest/lifetime/owner.cpp") and hosts("tests/host/tools/bench.sh") == {"bench", "lab_test", "docs_test"}
+    # It imports the other, and docs_test looks for names in these.
+    assert {"reasons", "check_tree_test"} <= hosts("tests/host/docs/reasons.py")
+    assert "docs_test" in hosts("tests/tools/stress.cpp")
 
 
 def parts_select_their_groups() -> None:
     cufile = guests("user/cufile/api/driver.cpp")
     assert {"cufile", "registered"} <= cufile and "uring" not in cufile
-    assert not affected("user/cufile/api/driver.cpp").meta
-    assert affected(next(str(path.relative_to(ROOT)) for path in (ROOT / "tests/meta").glob("*.sh"))).meta
+    assert not metas("user/cufile/api/driver.cpp")
+    assert metas(str(METAS[0].relative_to(ROOT)))
 
 
 def the_command_and_libraries_select_what_runs_them() -> None:
@@ -102,28 +115,37 @@ def without_an_upstream_everything_is_selected() -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert Affected.of_changes(Path(folder)).all
         for words in (("init", "-q"), ("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "x")):
-            subprocess.run(["git", *words], cwd=folder, check=True)
+            subprocess.run(["git", *words], cwd=folder, env=os.environ | tap.WITHOUT_GITCONFIG, check=True)
         assert Affected.of_changes(Path(folder)).all
-        subprocess.run(["git", "clone", "-q", folder, f"{folder}/clone"], check=True)
+        subprocess.run(["git", "clone", "-q", folder, f"{folder}/clone"], env=os.environ | tap.WITHOUT_GITCONFIG, check=True)
         clone = Path(folder) / "clone"
         (clone / "README.md").touch()
         assert "1 changed files" in Affected.of_changes(clone).text and not Affected.of_changes(clone).all
 
 
 def nothing_selects_nothing() -> None:
-    assert not guests() and not hosts() and not affected().meta
+    for files in ((), (".gitignore",)):
+        assert not guests(*files) and not hosts(*files) and not metas(*files) and not affected(*files).power, files
 
 
 def what_another_tier_runs_is_named() -> None:
-    async def left_out(*files: str) -> list[str]:
-        check = run.Check(run.Choice(None, "plain", None, None, tier="check"), run.Report(), affected(*files))
+    async def jobs(tier: str, *files: str) -> tuple[int, list[str]]:
+        check = run.Check(run.Choice(None, "plain", None, None, tier=tier), run.Report(), affected(*files))
         with contextlib.redirect_stdout(io.StringIO()):  # what is skipped, by name
-            for task in check.plan():
+            tasks = check.plan()
+            for task in tasks:
                 task.cancel()
-        return check.left_out
+        return len(tasks), check.left_out
+
+    async def left_out(*files: str) -> list[str]:
+        return (await jobs("check", *files))[1]
     assert asyncio.run(left_out("tests/guest/faults/iofaults.sh")) == ["iofaults"]
     assert asyncio.run(left_out("tests/guest/face/nodes.sh", "tests/guest/io/read.sh")) == ["nodes"]
-    assert asyncio.run(left_out(".gitignore")) == []
+    assert asyncio.run(left_out(".gitignore")) == [] and asyncio.run(jobs("all", ".gitignore")) == (0, [])
+    assert "warn" in asyncio.run(left_out("tests/meta/warn.sh"))
+    assert {"warn", "powercut"} <= set(asyncio.run(left_out("kernel/memory/mem.c")))
+    # A host test of its name is of the tier.
+    assert "cufile_ways" in asyncio.run(left_out("user/cufile/api/driver.cpp"))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve()
@@ -45,7 +45,8 @@ def each_tier_runs_what_the_one_before_runs() -> None:
 
 def check_runs_each_guest_test_once_on_a_plain_kernel() -> None:
     plain = [test for _, variant, _, test in guest_runs("check") if variant == "plain"]
-    assert len(plain) == len(set(plain))
+    again = [test.name for test in run.guest_tests() for _ in test.words("check")]
+    assert len(plain) == len(set(plain)) + len(again)
     absent = [test for test in run.guest_tests() if test.name not in plain]
     assert all("all" in test.words("tier") or test.is_long(run.NEWEST, "plain") or not test.is_on(run.NEWEST)
                or "plain" not in test.words("variants", "plain") for test in absent), [test.name for test in absent]
@@ -110,30 +111,89 @@ def what_a_host_test_says_is_counted() -> None:
 
 def a_failure_is_repeated_by_a_command_that_selects_it() -> None:
     k = run.NEWEST
-    for where, test, command in (("host", "unit", "make check TEST=unit"), (f"{k}/switch", "read", f"make check K={k} T=switch TEST=read"),
+    for where, test, command in (("host", "docs_test", "make check GROUP=host TEST=docs_test"), (f"{k}/switch", "read", f"make check K={k} T=switch TEST=read"),
                                  (f"{k}-debug/switch", "boot", f"make check K={k} DEBUG=1 T=switch"),
+                                 (f"{k}/switch/pair", "boot", f"make check K={k} T=switch TEST=read,write"),
                                  (f"{k}-kcsan/edu/large", "large", f"make check K={k} DEBUG=kcsan T=edu TEST=large"),
                                  (f"{k}/power", "powercut", f"make check K={k} TEST=powercut"),
-                                 (f"meta/{k}", "hang", f"make check K={k} TEST=hang"),
-                                 (f"meta/{k}-debug", "hang", f"make check K={k} DEBUG=1 TEST=hang"),
+                                 (f"meta/{k}", "hang", f"make check K={k} GROUP=meta TEST=hang"),
+                                 (f"meta/{k}-debug", "hang", f"make check K={k} DEBUG=1 GROUP=meta TEST=hang"),
                                  (f"{k}-debug", "modules", f"make check K={k} DEBUG=1 TEST=uring"),
                                  (k, "modules", f"make check K={k} TEST=uring"),
                                  ("kernel", f"{k} plain", f"qemu/kernel.sh path {k} plain"), (k, "splats", "make check-all")):
-        assert run.repeat_command(run.Result(where, test, "", "failed")) == command, (where, test)
+        assert run.repeat_command(run.Result(where, test, "", "failed"), ["read", "write"]) == command, (where, test)
+    assert run.Choice(k, "plain", None, None, "read,write").names("write")
     assert run.Choice(run.NEWEST, "plain", None, None, "powercut").power("plain")
     assert not run.Choice(run.NEWEST, "plain", None, None, "read").power("plain")
 
 
 def no_guest_test_has_the_name_of_a_host_program() -> None:
     """TEST= would take both, of which scripts/check.sh builds one."""
-    makefiles = [(run.lab.ROOT / folder / "Makefile").read_text() for folder in ("user", "tests")]
-    programs = {name for text in makefiles for name in re.findall(r"tests/host/(?:all/)?(\w+)$", text, re.M)}
+    programs = run.host_programs()
     assert {"unit", "cufile_unit", "kernel_logic"} <= programs, programs
     assert not programs & {test.name for test in run.guest_tests()}
+
+
+def a_job_that_cannot_be_done_fails_alone() -> None:
+    async def cannot() -> None:
+        raise OSError("no space left")
+
+    async def can() -> None:
+        pass
+
+    async def both() -> run.Check:
+        check = run.Check(choice("check"), run.Report())
+        with contextlib.redirect_stdout(io.StringIO()):
+            await asyncio.gather(check.reported("k/switch", "boot", cannot), check.reported("k/edu", "boot", can))
+        return check
+    results = asyncio.run(both()).report.results
+    assert [(result.where, result.status, result.reason) for result in results] == [("k/switch", "failed", "no space left")]
+
+
+def what_is_ended_early_leaves_no_process() -> None:
+    async def ended(how: str) -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            child = Path(folder) / "child"
+            words = ("sh", "-c", f"sleep 100 & echo $! >{child}; wait")
+            task = asyncio.create_task(run.output_of(*words, timeout=None if how == "cancel" else 0.5))
+            while not (child.exists() and child.read_text()):
+                await asyncio.sleep(0.01)
+            if how == "cancel":
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, asyncio.TimeoutError):
+                await task
+            return int(child.read_text())
+    for how in ("cancel", "timeout"):
+        pid = asyncio.run(ended(how))
+        for _ in range(50):
+            if not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes():
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError(f"{how}: its child runs")
+
+
+def a_slot_is_not_given_to_a_job_that_was_ended() -> None:
+    async def turns() -> list[str]:
+        slots, said = run.Slots(1), []
+
+        async def job(name: str) -> None:
+            async with slots.take(1):
+                said.append(name)
+                await asyncio.sleep(0.05)
+        first, second, third = (asyncio.create_task(job(name)) for name in "abc")
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await asyncio.gather(first, second, third, return_exceptions=True)
+        assert slots.free == 1
+        return said
+    assert asyncio.run(turns()) == ["a", "c"]
 
 
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
-                      a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program]))
+                      a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program,
+                      a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process,
+                      a_slot_is_not_given_to_a_job_that_was_ended]))

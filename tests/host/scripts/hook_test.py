@@ -25,7 +25,7 @@ SPDX = "// SPDX-License-Identifier: MIT\n"
 class Repository:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | tap.WITHOUT_GITCONFIG
         for name in FILES:
             if (ROOT / name).exists():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -133,9 +133,32 @@ def another_hook_is_kept() -> None:
         done = repository.offer()
         assert done.returncode and "another hook is there" in done.stdout, done.stdout
         assert hook.read_text() == "#!/bin/sh\n"
+        # One that does what the message says.
+        hook.write_text("#!/bin/sh\nmine\nexec scripts/pre-commit.sh\n")
+        assert repository.offer().returncode and "mine" in hook.read_text()
+
+
+def the_hooks_of_other_repositories_are_kept() -> None:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as others:
+        repository = Repository(Path(folder))
+        repository.git("config", "core.hooksPath", others)
+        done = repository.offer()
+        assert done.returncode and "outside this clone" in done.stdout, done.stdout
+        assert not list(Path(others).iterdir())
+        repository.git("config", "core.hooksPath", ".hooks")
+        assert repository.offer().returncode == 0 and (repository.root / ".hooks/pre-commit").exists()
+
+
+def where_the_script_is_not_everything_is_committed() -> None:
+    with with_hook() as repository:
+        assert repository.offer().returncode == 0  # ours, once more
+        (repository.root / "scripts/pre-commit.sh").unlink()
+        repository.stage("a.py", "x = 1\n")
+        assert repository.git("commit", "-qm", "x").returncode == 0
 
 
 if __name__ == "__main__":
     sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, a_format_of_its_own_is_refused,
                       the_format_of_the_kernel_is_that_of_a_cached_one,
-                      a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept]))
+                      a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept,
+                      the_hooks_of_other_repositories_are_kept, where_the_script_is_not_everything_is_committed]))

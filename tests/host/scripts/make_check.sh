@@ -7,9 +7,10 @@ temporary
 unset TIER K DEBUG T GROUP TEST CHANGED KSRC SHORT MAKEFLAGS MAKELEVEL
 export PEERDMA_BUILD=$tmp/build
 
-mkdir -p "$tmp/scripts" "$tmp/qemu" "$tmp/tests"
+mkdir -p "$tmp/scripts" "$tmp/qemu/topo" "$tmp/tests"
 cp "$root/scripts/check.sh" "$root/scripts/common.sh" "$tmp/scripts/"
 cp "$root/qemu/kernels.tbl" "$tmp/qemu/"
+: >"$tmp/qemu/topo/switch.args"
 # stand_in FILE LINE...
 stand_in() {
 	printf '%s\n' '#!/bin/bash' "${@:2}" >"$tmp/$1"
@@ -51,6 +52,19 @@ for selection in GROUP=io T=switch "GROUP=io K=$oldest"; do
 	check "$selection: no host test runs" builds guest-tests most TIER=check $selection
 done
 
+for test in read,lines lines,read; do
+	check "TEST=$test: no host test among them" builds guest-tests most TIER=check TEST=$test
+done
+check "TEST=read,parsers: one of them needs everything" builds host-tests-all all TIER=check TEST=read,parsers
+check "TEST=read,unit: host tests" builds host-tests most TIER=check TEST=read,unit
+# refuses TEXT VARIABLE=VALUE: ends with an error that has the text, and builds nothing
+refuses() {
+	local out
+	rm -f "$tmp/user"
+	! out=$(env "$2" TIER=check "$tmp/scripts/check.sh" 2>&1) && [[ $out == *"$1"* ]] && [ ! -e "$tmp/user" ]
+}
+check "T= of no topology is refused first" refuses "T=nowhere is no topology: switch" T=nowhere
+
 gone() { ! kill -0 "$1" 2>/dev/null; }
 # soon COMMAND...: the command succeeds within 5 s
 soon() {
@@ -66,9 +80,15 @@ stand_in tests/run.py "echo \$\$ >$tmp/run; exec sleep 100"
 TIER=check setsid "$tmp/scripts/check.sh" &
 check=$!
 check "run.py has begun" soon [ -s "$tmp/run" ]
+check "and the build of the kernel" soon [ -s "$tmp/compiler" ]
+stand_in tests/run.py "echo >$tmp/second"
+TIER=check TEST=read "$tmp/scripts/check.sh" 2>"$tmp/waits" &
+check "a second one waits" soon grep -q "waiting for another check" "$tmp/waits"
+check "it has not begun" [ ! -e "$tmp/second" ]
 kill -TERM $check
 check "ended by SIGTERM: run.py ends" soon gone "$(<"$tmp/run")"
 check "the build of the kernel ends" soon gone "$(<"$tmp/compiler")"
+check "the second one goes on" soon [ -s "$tmp/second" ]
 rm "$tmp/run" "$tmp/compiler"
 stand_in tests/run.py "while [ ! -s $tmp/compiler ]; do sleep 0.1; done; exit 3"
 status=0
