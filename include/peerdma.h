@@ -1466,7 +1466,9 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  * copying and widening. With a stream the call may return before the elements are there: later work of the stream
  * finds them. What was written before an error is in the stream's order too. The device waits for earlier work of the
  * stream before it writes; so does the call, if the read is long. A read waits for the stream of another one only if
- * the memory for reads under way is used up. The stream must not be capturing. Any other address is host memory.
+ * the memory for reads under way is used up. The stream must not be capturing. A default stream (legacy,
+ * per thread) is that of the thread's current context, which must then be that of the memory. Any other address is host
+ * memory.
  *
  * In a buffer (@buf) packed elements are read directly where that is possible. The CPU widens others and stores them
  * through the buffer's proxy address.
@@ -1476,7 +1478,8 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  * Return: elements delivered, 0 if @first is the number of elements, or -errno.
  *   -EINVAL a range, an address or @as is not valid for this view
  *   -ERANGE an element of a plain file does not fit the codec: result->misfit is its index
- *   -ENODATA the device or file has become shorter than its elements
+ *   -ENODATA the device or file has become shorter than its elements: then the reason is PEERDMA_REASON_END_OF_FILE; or
+ *     the device's medium reports an error
  *   -EBADMSG with PEERDMA_VIEW_OPEN_VERIFY: bytes of the view do not have the header's checksum
  *   -EFAULT the range is not all in one CUDA device's memory
  *   -EBUSY the stream is capturing
@@ -1488,7 +1491,8 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  *   -EIO the storage or the CUDA device reported an error
  *   -EBADF the program has closed the library's descriptor
  *   -ENOMEM no host or device memory is left
- *   -EACCES a rule denies it: peerdma-rules(5)
+ *   -EACCES a rule denies it: peerdma-rules(5). Not of what goes to CUDA memory through host memory because of how it is
+ *     read: in place, verified, or reduced by this host
  *   -E2BIG @args is longer than this library knows, and the unknown part is not zero
  * Example:
  *   struct peerdma_view_read_args range = {
@@ -1512,7 +1516,8 @@ PEERDMA_API int64_t peerdma_view_read(struct peerdma_view *view, const struct pe
  * peerdma_view_close - close a view
  * @view: from peerdma_view_open(); NULL does nothing
  *
- * Waits for elements that reads with a stream still deliver. No other thread may be in a call with @view.
+ * Elements that reads with a stream have not delivered yet still come. The call waits for those that come directly, and
+ * for all if this is the last view of the process. No other thread may be in a call with @view.
  * Since 0.2. Source: user/lib/view/open.cpp.
  */
 PEERDMA_API void peerdma_view_close(struct peerdma_view *view);

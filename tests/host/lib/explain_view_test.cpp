@@ -72,7 +72,8 @@ TEST_F(ExplainView, ReducedByTheStorage)
 	add(image("u32:17", 1000, packed(random_values(1000, 17), 17)), true);
 	const auto [text, json] = explain();
 	EXPECT_EQ(text, "a view: u32 in 17 bits, 1000 elements, reduced by the storage");
-	EXPECT_EQ(json, (nlohmann::json{{"codec", "u32:17"},
+	EXPECT_EQ(json, (nlohmann::json{{"text", text},
+					{"codec", "u32:17"},
 					{"bits", 17},
 					{"elements", 1000},
 					{"data_offset", 4096},

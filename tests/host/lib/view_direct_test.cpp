@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
@@ -25,8 +26,10 @@ struct FakeCuda {
 	struct peerdma_device *device = nullptr; // its own handle
 	std::map<Address, peerdma_buf *> memory;
 	int context = 0, live = 0, launches = 0, copies_from_host = 0;
+	int alloc_error = 0, library_error = 0, libraries = 0; // CUresult; loaded and not unloaded
 
 	static FakeCuda *current;
+	static bool has_kernels; // of this process: the library keeps them
 
 	FakeCuda() { current = this; }
 	~FakeCuda() { current = nullptr; }
@@ -45,6 +48,7 @@ struct FakeCuda {
 	}
 };
 FakeCuda *FakeCuda::current;
+bool FakeCuda::has_kernels;
 
 size_t size_of(peerdma_buf *buf)
 {
@@ -104,6 +108,8 @@ int host_free(void *memory)
 }
 int mem_alloc(Address *out, size_t size)
 {
+	if (FakeCuda::current->alloc_error)
+		return FakeCuda::current->alloc_error;
 	FakeCuda::current->alloc(out, size);
 	return 0;
 }
@@ -141,12 +147,19 @@ int copy_within(Address to, Address from, size_t size, void *)
 int load_library(void **out, const void *code, void *, void **, unsigned, void *, void **, unsigned)
 {
 	*out = const_cast<void *>(code);
+	FakeCuda::current->libraries++;
+	return 0;
+}
+int unload_library(void *)
+{
+	FakeCuda::current->libraries--;
 	return 0;
 }
 int library_kernel(void **out, void *library, const char *)
 {
 	*out = library;
-	return 0;
+	FakeCuda::has_kernels = !FakeCuda::current->library_error;
+	return FakeCuda::current->library_error;
 }
 int kernel_function(void **out, void *kernel)
 {
@@ -198,6 +211,7 @@ const std::map<std::string, void *> functions = {
 	{"libcuda.so.1 cuMemcpyHtoDAsync_v2", pointer(copy_in)},
 	{"libcuda.so.1 cuMemcpyDtoDAsync_v2", pointer(copy_within)},
 	{"libcuda.so.1 cuLibraryLoadData", pointer(load_library)},
+	{"libcuda.so.1 cuLibraryUnload", pointer(unload_library)},
 	{"libcuda.so.1 cuLibraryGetKernel", pointer(library_kernel)},
 	{"libcuda.so.1 cuKernelGetFunction", pointer(kernel_function)},
 	{"libcuda.so.1 cuLaunchKernel", pointer(launch)},
@@ -276,6 +290,23 @@ protected:
 
 } // namespace
 
+// The first of these: kernels are loaded once in a process.
+TEST_F(DirectView, KernelsThatCannotBeLoadedNowAreLoadedLater)
+{
+	if (FakeCuda::has_kernels)
+		GTEST_SKIP() << "another test has loaded them";
+	open();
+	for (const auto &[failure, expected] :
+	     {std::pair{304, -EIO}, {2, -ENOMEM}}) { // of the operating system; memory
+		cuda.library_error = failure;
+		EXPECT_EQ(read(0, 10), expected);
+		EXPECT_EQ(cuda.libraries, 0);
+	}
+	cuda.library_error = 0;
+	EXPECT_EQ(read(0, 10), 10);
+	EXPECT_EQ(cuda.libraries, 1);
+}
+
 TEST_F(DirectView, TheStorageFillsMemoryOfTheDevice)
 {
 	open();
@@ -326,6 +357,51 @@ TEST_F(DirectView, WithoutARouteAHandleThatRequiresOneIsRefused)
 	EXPECT_EQ(*reinterpret_cast<const char *>(to), 0x77);
 }
 
+TEST_F(DirectView, ARuleIsNoReasonToTakeHostMemory)
+{
+	sys.files["/etc/peerdma/rules"] = "deny file=/v\n";
+	// Rules are read when a handle is opened.
+	peerdma_close(cuda.device);
+	ASSERT_EQ(peerdma_open(&cuda.device, 0), 0);
+	open();
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(read(5, 15000), -EACCES);
+		EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_RULE));
+		EXPECT_EQ(*reinterpret_cast<const char *>(to), 0x77);
+	}
+	EXPECT_EQ(cuda.copies_from_host, 0);
+}
+
+TEST_F(DirectView, ARefusalThatMayPassIsAskedForAgain)
+{
+	content().refused_errno = EXDEV;
+	content().refused_reason = PEERDMA_REASON_RDMA_ROUTE;
+	open();
+	ASSERT_EQ(read(5, 15000), 15000);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_RDMA_ROUTE));
+	content().refused_errno = 0;
+	content().refused_reason = 0;
+	// Not by each read.
+	ASSERT_EQ(read(5, 15000), 15000);
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+	for (int i = 0; i < 100 && result.route == PEERDMA_ROUTE_HOST; i++) {
+		usleep(50000);
+		ASSERT_EQ(read(5, 15000), 15000);
+		EXPECT_TRUE(is_right(5, 15000));
+	}
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT));
+	EXPECT_EQ(result.reason, 0u);
+}
+
+TEST_F(DirectView, WithoutMemoryItIsNoMatterOfRoutes)
+{
+	open(PEERDMA_OPEN_REQUIRE_DIRECT);
+	cuda.alloc_error = 2;
+	EXPECT_EQ(read(5, 15000), -ENOMEM);
+	cuda.alloc_error = 0;
+	EXPECT_EQ(read(5, 15000), 15000);
+}
+
 TEST_F(DirectView, WithChecksumsToVerifyItGoesThroughHostMemory)
 {
 	open(0, PEERDMA_VIEW_OPEN_VERIFY);
@@ -367,6 +443,18 @@ TEST_F(DirectView, ABlockThatCannotBeReadBesideTheElements)
 	sys.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_READ ? -EIO : 1; };
 	EXPECT_EQ(read(100, 10), -EIO);
 	EXPECT_EQ(result.done, 0u);
+	// Once where it would be the same again: 4096 bytes in whole blocks, and where nothing else could come.
+	const auto tries = [this](int error, uint64_t first, uint64_t count) {
+		int nr = 0;
+		sys.on_ioctl = [&](unsigned long request, void *) {
+			nr += request == PEERDMA_READ;
+			return request == PEERDMA_READ ? error : 1;
+		};
+		EXPECT_EQ(read(first, count, PEERDMA_VIEW_AS_PACKED), error);
+		return nr;
+	};
+	EXPECT_EQ(tries(-EIO, 0, 4096 * 8 / bits * 8), 2);
+	EXPECT_EQ(tries(-ENODEV, 8, 8), 1);
 	sys.on_ioctl = nullptr;
 	// The device has become smaller.
 	content().bytes.resize(4096 + 200);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "allocations.hpp"
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
 #include "view_image.hpp"
@@ -446,6 +447,29 @@ TEST_F(Views, AnElementThatDoesNotFit)
 	EXPECT_EQ(result.misfit, 70001u);
 }
 
+TEST_F(Views, WithoutMemoryTheResultSaysSo)
+{
+	const Values values = random_values(40000, 17);
+	ASSERT_EQ(open(image("u32:17", values.size(), packed(values, 17))), 0);
+	std::string memory(values.size() * 4, guard);
+	auto what = range(0, values.size());
+	what.to = memory.data();
+	int failed = 0;
+	for (int enough = 0; !enough; failed++) {
+		ASSERT_LT(failed, 100);
+		allocations_left = failed;
+		const int64_t n = read(what);
+		allocations_left = -1;
+		enough = n == static_cast<int64_t>(values.size());
+		if (!enough) {
+			EXPECT_EQ(n, -ENOMEM);
+			EXPECT_EQ(result.error, static_cast<uint32_t>(ENOMEM));
+		}
+	}
+	EXPECT_GT(failed, 1);
+	EXPECT_EQ(memory, bytes_of(values, 4));
+}
+
 TEST_F(Views, AFileThatChanges)
 {
 	const Values values = random_values(30000, 16, 7);
@@ -454,6 +478,7 @@ TEST_F(Views, AFileThatChanges)
 		sys.contents["/v"].bytes.resize(100000);
 		EXPECT_EQ(read_u32(0, 25000), 25000);
 		EXPECT_EQ(read_u32(0, 25001), -ENODATA);
+		EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_END_OF_FILE));
 		sys.posix_error = -EIO;
 		EXPECT_EQ(read_u32(0, 10), -EIO);
 		sys.posix_error = -EINTR;
@@ -463,10 +488,15 @@ TEST_F(Views, AFileThatChanges)
 		EXPECT_EQ(read_u32(29999, 10), 1);
 	}
 	ASSERT_EQ(open(bytes_of(values, 4), "u32:16", PEERDMA_VIEW_OPEN_MAP), 0);
+	// The kernel's answer for a page behind the end and for one that cannot be read.
 	sys.populate_error = -EFAULT;
+	const std::string whole = sys.contents["/v"].bytes;
+	sys.contents["/v"].bytes.resize(39);
 	EXPECT_EQ(read_u32(0, 10), -ENODATA);
-	sys.populate_error = -EIO;
+	sys.contents["/v"].bytes = whole;
+	sys.posix_error = -EIO;
 	EXPECT_EQ(read_u32(0, 10), -EIO);
+	sys.posix_error = 0;
 	sys.populate_error = 0;
 	EXPECT_EQ(read_u32(0, 10), 10);
 	// A part of the mapping is read once.

@@ -189,6 +189,11 @@ TEST_F(ViewCommand, PublishesByADefinition)
 	const Outcome published = ask({"publish", "--conf", conf, "--wait"});
 	EXPECT_EQ(published.status, 0) << published.err;
 	EXPECT_TRUE(published.out.starts_with("tokens: published as ")) << published.out;
+	// Its name without .conf, and without that alone.
+	const std::string other = (folder / "tokens.v2").string();
+	fs::copy(conf, other);
+	const Outcome second = ask({"publish", "--conf", other, "--wait"});
+	EXPECT_TRUE(second.out.starts_with("tokens.v2: published as ")) << second.out << second.err;
 	std::ofstream(conf) << "file = " << a << "\ncodec = u32:u25\n";
 	EXPECT_TRUE(has(ask({"publish", "--conf", conf}).err, conf + ":2: codec = u32:u25: unknown"));
 	EXPECT_EQ(ask({"publish", "--conf", folder}).status, 1);

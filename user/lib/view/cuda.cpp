@@ -17,6 +17,8 @@ constexpr const char *library = "libcuda.so.1";
 // Numbers of the driver's ABI.
 constexpr int success = 0, invalid_value = 1, out_of_memory = 2, not_initialized = 3, deinitialized = 4,
 	      no_device = 100, invalid_context = 201, context_is_destroyed = 709;
+// Of code that this driver or device cannot run. Other errors may pass.
+constexpr int no_binary_for_gpu = 209, invalid_ptx = 218, jit_compiler_not_found = 221, unsupported_ptx_version = 222;
 constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_is_managed = 8, attribute_ordinal = 9,
 	      attribute_range_start = 11, attribute_range_size = 12; // CUpointer_attribute
 constexpr unsigned memory_type_device = 2;                           // CUmemorytype
@@ -81,6 +83,7 @@ template <class Find> bool CudaDriver::load(Find &&find)
 	get(is_capturing_, "cuStreamIsCapturing", false);
 	get(exchange_mode_, "cuThreadExchangeStreamCaptureMode", false);
 	get(load_library_, "cuLibraryLoadData", false);
+	get(unload_library_, "cuLibraryUnload", false);
 	get(library_kernel_, "cuLibraryGetKernel", false);
 	get(kernel_function_, "cuKernelGetFunction", false);
 	get(launch_, "cuLaunchKernel", false);
@@ -194,6 +197,13 @@ bool CudaDriver::is_alive(const CudaContext &context) const
 	return !context.id || (!context_id_(context.handle, &id) && id == context.id);
 }
 
+bool CudaDriver::is_default_of_another(CuStream stream, const CudaContext &context) const
+{
+	CuContext now = nullptr;
+	return stream && reinterpret_cast<uintptr_t>(stream) <= last_named_stream && !current_(&now) && now &&
+	       now != context.handle;
+}
+
 int CudaDriver::check_stream(CuStream stream, const CudaContext &context) const
 {
 	int capturing = capture_none;
@@ -224,9 +234,11 @@ int CudaDriver::load_kernels() const
 			rc = library_kernel_(&kernels.last, code, widen_last_kernel_name);
 		if (rc)
 			kernels.last = nullptr;
-		// Running out of memory may pass.
-		if (rc == out_of_memory)
-			return -ENOMEM;
+		if (rc && code && unload_library_)
+			unload_library_(code);
+		if (rc && rc != no_binary_for_gpu && rc != invalid_ptx && rc != jit_compiler_not_found &&
+		    rc != unsupported_ptx_version)
+			return error(rc);
 		kernels.error = rc;
 	}
 	return kernels.error ? -EOPNOTSUPP : 0;

@@ -38,6 +38,8 @@ public:
 	bool look_up(CuAddress address, uint64_t len, CudaContext &context, int &rc) const;
 	// The context has not been destroyed.
 	bool is_alive(const CudaContext &context) const;
+	// It is a default stream, legacy or per thread, and the thread's context is another one.
+	bool is_default_of_another(CuStream stream, const CudaContext &context) const;
 	// Whether commands of this stream can be enqueued in this context: 0 or -errno.
 	int check_stream(CuStream stream, const CudaContext &context) const;
 
@@ -83,6 +85,7 @@ private:
 	int (*is_capturing_)(CuStream, int *) = nullptr;
 	int (*exchange_mode_)(int *) = nullptr;
 	int (*load_library_)(void **, const void *, void *, void **, unsigned, void *, void **, unsigned) = nullptr;
+	int (*unload_library_)(void *) = nullptr;
 	int (*library_kernel_)(void **, void *, const char *) = nullptr;
 	int (*kernel_function_)(void **, void *) = nullptr;
 	int (*launch_)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CuStream, void **,

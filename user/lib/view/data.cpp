@@ -53,7 +53,19 @@ int peerdma_view::load(uint64_t first, uint64_t count, std::byte *to, Reader rea
 		result.read += rc ? 0 : bytes.len;
 	}
 	result.host = result.read;
+	if (rc == -ENODATA)
+		result.reason = PEERDMA_REASON_END_OF_FILE;
 	return rc;
+}
+
+int peerdma_view::try_read(uint64_t offset, uint64_t len) const
+{
+	std::byte bytes[4096];
+	for (uint64_t done = 0; done < len; done += sizeof(bytes))
+		if (const int rc = read_bytes(offset + done, std::min<uint64_t>(sizeof(bytes), len - done), bytes);
+		    rc < 0)
+			return rc;
+	return 0;
 }
 
 // A block that cannot be read, or a file that has become shorter, is an error here and, without PEERDMA_VIEW_OPEN_MAP's
@@ -65,8 +77,15 @@ int peerdma_view::populate(uint64_t offset, uint64_t len) const
 			continue;
 		const uint64_t start = part * populate_bytes;
 		const int rc = sys.populate(mapping + start, std::min(populate_bytes, mapping_len - start));
+		// That is so of a block that cannot be read, too: a read tells them apart.
+		if (rc == -EFAULT) {
+			const uint64_t from = std::max(offset, start),
+				       end = std::min(offset + len, start + populate_bytes);
+			const int read = try_read(from, end - from);
+			return read ? read : -ENODATA;
+		}
 		if (rc < 0)
-			return rc == -EFAULT ? -ENODATA : rc;
+			return rc;
 		populated[part].store(true, std::memory_order_relaxed);
 	}
 	return 0;

@@ -10,6 +10,8 @@ namespace
 {
 
 constexpr uint32_t nvidia = 0x10de;
+// A refusal that may pass is asked for again after this time, as libcufile does.
+constexpr std::chrono::seconds ask_again(1);
 constexpr uint64_t direct_bytes = slot_bytes + gpu_frame; // with the blocks at both ends, and the slack of the kernels
 
 void *address(CuAddress number) { return reinterpret_cast<void *>(static_cast<uintptr_t>(number)); }
@@ -41,6 +43,7 @@ private:
 	int make_memory(Slot &slot) override;
 	void unmake_memory(Slot &slot) override;
 	int make_buffer(Slot &slot);
+	int import(Slot &slot);
 	bool find_drive(uint32_t &domain, uint32_t &bdf) const;
 
 	struct peerdma_view &view_;
@@ -79,6 +82,26 @@ bool DirectPool::find_drive(uint32_t &domain, uint32_t &bdf) const
 	return true;
 }
 
+int DirectPool::import(Slot &slot)
+{
+	struct peerdma_device handle = {view_.device};
+	struct peerdma_pointer_args args = {};
+	args.size = sizeof(args);
+	args.addr = slot.device;
+	args.len = direct_bytes;
+	if (!find_drive(args.pci_domain, args.pci_bdf)) {
+		reason_ = PEERDMA_REASON_IMPORT_DEVICE;
+		return -EOPNOTSUPP;
+	}
+	const int rc = peerdma_buf_from_pointer(&handle, &args, &slot.buf);
+	reason_ = args.out_reason;
+	if (rc < 0)
+		return rc;
+	slot.buf_off = args.out_buf_off;
+	slot.owns_buf = true;
+	return 0;
+}
+
 // The memory is a buffer of this process already (an emulated GPU's), or NVIDIA's driver pins it, or exports a dma-buf.
 int DirectPool::make_buffer(Slot &slot)
 {
@@ -92,23 +115,15 @@ int DirectPool::make_buffer(Slot &slot)
 				return rc;
 			slot.own_file.reset(slot.file = file);
 		}
-	} else if (!peerdma_buf_from_gpu(&handle, nvidia, slot.device, direct_bytes, 0, &slot.buf, &reason_)) {
-		slot.owns_buf = true;
 	} else {
-		struct peerdma_pointer_args args = {};
-		args.size = sizeof(args);
-		args.addr = slot.device;
-		args.len = direct_bytes;
-		if (!find_drive(args.pci_domain, args.pci_bdf)) {
-			reason_ = PEERDMA_REASON_IMPORT_DEVICE;
-			return -EOPNOTSUPP;
-		}
-		const int rc = peerdma_buf_from_pointer(&handle, &args, &slot.buf);
-		reason_ = args.out_reason;
-		if (rc < 0)
+		const int rc = peerdma_buf_from_gpu(&handle, nvidia, slot.device, direct_bytes, 0, &slot.buf, &reason_);
+		slot.owns_buf = !rc;
+		// Another way is no way around a rule or a limit.
+		if (rc == -EACCES || rc == -EDQUOT || rc == -ENOMEM)
 			return rc;
-		slot.buf_off = args.out_buf_off;
-		slot.owns_buf = true;
+		if (rc < 0)
+			if (const int imported = import(slot); imported < 0)
+				return imported;
 	}
 	struct peerdma_explanation why = {};
 	why.size = sizeof(why);
@@ -129,23 +144,48 @@ DirectSlots::~DirectSlots()
 			destroy_pool(*driver_, context, std::move(per.pool));
 }
 
-SlotPool *DirectSlots::pool_of(const CudaDriver &driver, const CudaContext &context, uint32_t &reason)
+bool DirectSlots::PerContext::may_pass() const
+{
+	switch (reason) {
+	case PEERDMA_REASON_MAPPING:
+	case PEERDMA_REASON_RDMA_ROUTE:
+	case PEERDMA_REASON_USER_LIMIT:
+	case PEERDMA_REASON_CGROUP_LIMIT:
+	case PEERDMA_REASON_VENDOR_BUSY:
+		return !pool;
+	default:
+		return false;
+	}
+}
+
+int DirectSlots::PerContext::error() const { return reason == PEERDMA_REASON_RULE ? -EACCES : 0; }
+
+int DirectSlots::pool_of(const CudaDriver &driver, const CudaContext &context, SlotPool *&out, uint32_t &reason)
 {
 	const std::lock_guard guard(lock_);
 	driver_ = &driver;
+	const auto now = std::chrono::steady_clock::now();
 	if (const auto known = contexts_.find(context); known != contexts_.end()) {
-		reason = known->second.reason;
-		return known->second.pool.get();
+		PerContext &per = known->second;
+		if (!per.may_pass() || now - per.asked < ask_again) {
+			reason = per.reason;
+			out = per.pool.get();
+			return per.error();
+		}
+		contexts_.erase(known);
 	}
 	PerContext per;
+	per.asked = now;
 	auto pool = std::make_unique<DirectPool>(driver, view_);
 	const int rc = pool->try_out(per.reason);
 	reason = per.reason;
 	if (!rc)
 		per.pool = std::move(pool);
 	else if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN)
-		return nullptr; // the next read tries again
-	return contexts_.emplace(context, std::move(per)).first->second.pool.get();
+		return rc; // the next read tries again
+	const PerContext &kept = contexts_.emplace(context, std::move(per)).first->second;
+	out = kept.pool.get();
+	return kept.error();
 }
 
 } // namespace peerdma_impl

@@ -4,6 +4,7 @@
 // The elements are widened from there.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,14 +30,18 @@ public:
 	DirectSlots(const DirectSlots &) = delete;
 	DirectSlots &operator=(const DirectSlots &) = delete;
 
-	// The slots of a context, which the caller is in; nullptr: the storage cannot reach its memory, for this enum
-	// peerdma_reason.
-	SlotPool *pool_of(const CudaDriver &driver, const CudaContext &context, uint32_t &reason);
+	// The slots of a context, which the caller is in, or nullptr: then the storage cannot reach its memory, for this enum
+	// peerdma_reason. Returns 0, -EACCES if a rule denies it, or another -errno if there is no memory for slots now.
+	int pool_of(const CudaDriver &driver, const CudaContext &context, SlotPool *&out, uint32_t &reason);
 
 private:
 	struct PerContext {
+		bool may_pass() const; // the refusal
+		int error() const;     // as pool_of() returns it
+
 		std::unique_ptr<DirectPool> pool; // nullptr: refused
 		uint32_t reason = PEERDMA_REASON_NONE;
+		std::chrono::steady_clock::time_point asked;
 	};
 
 	struct peerdma_view &view_;

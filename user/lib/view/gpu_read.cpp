@@ -104,19 +104,18 @@ private:
 		const uint64_t whole = (before + bytes.len + direct_block - 1) / direct_block * direct_block;
 		uint64_t lead = before;
 		// What lies around the bytes may not be readable, or not exist.
-		if (fill_direct(slot, from, whole, before + bytes.len)) {
+		int rc = fill_direct(slot, from, whole, before + bytes.len);
+		const bool has_other_bytes = whole != bytes.len;
+		if (rc && has_other_bytes && rc != -EACCES && rc != -ENODEV && rc != -EBADF) {
 			lead = 0;
-			if (const int rc = fill_direct(slot, bytes.offset, bytes.len, bytes.len); rc < 0)
-				return rc;
+			rc = fill_direct(slot, bytes.offset, bytes.len, bytes.len);
 		}
-		const CuAddress packed = slot.device + lead;
-		if (form_.as_is) {
-			if (const int rc = driver_.copy_in_device(to, packed, bytes.len, slot.stream); rc)
-				return CudaDriver::error(rc);
-		} else if (const int rc = widen(slot, to, slot.device, lead * 8 + bytes.skip, count, false); rc < 0) {
+		if (rc)
 			return rc;
-		}
-		return CudaDriver::error(driver_.event_record(slot.filled, slot.stream));
+		const CuAddress packed = slot.device + lead;
+		rc = form_.as_is ? CudaDriver::error(driver_.copy_in_device(to, packed, bytes.len, slot.stream)) :
+				   widen(slot, to, slot.device, lead * 8 + bytes.skip, count, false);
+		return rc ? rc : CudaDriver::error(driver_.event_record(slot.filled, slot.stream));
 	}
 
 	// needed: of `len` bytes, those that must come.
@@ -225,18 +224,19 @@ private:
 	const CuAddress to_;
 };
 
-// The slots that the storage fills itself; nullptr: it cannot, for result.reason.
-SlotPool *direct_slots(struct peerdma_view &view, const CudaDriver &driver, const CudaContext &context,
-		       const struct peerdma_view_read_args &args, struct peerdma_view_result &result)
+// The slots that the storage fills itself, or nullptr and result.reason. Returns as DirectSlots::pool_of().
+int direct_slots(struct peerdma_view &view, const CudaDriver &driver, const CudaContext &context,
+		 const struct peerdma_view_read_args &args, SlotPool *&out, struct peerdma_view_result &result)
 {
+	out = nullptr;
 	if (!view.device || view.is_reduced_here() || view.is_checked() || args.flags & PEERDMA_VIEW_READ_IN_PLACE)
-		return nullptr;
+		return 0;
 	{
 		const std::lock_guard guard(view.lock);
 		if (!view.direct)
 			view.direct = std::make_unique<DirectSlots>(view);
 	}
-	return view.direct->pool_of(driver, context, result.reason);
+	return view.direct->pool_of(driver, context, out, result.reason);
 }
 
 } // namespace
@@ -244,17 +244,24 @@ SlotPool *direct_slots(struct peerdma_view &view, const CudaDriver &driver, cons
 int read_to_gpu(struct peerdma_view &view, const CudaDriver &driver, const CudaContext &context,
 		const struct peerdma_view_read_args &args, const Form &form, struct peerdma_view_result &result)
 {
+	const auto stream = static_cast<CuStream>(args.stream);
+	// Before the context changes: they are the thread's own.
+	if (driver.is_default_of_another(stream, context))
+		return -EINVAL;
 	const InContext inside(driver, context);
 	int rc = inside.error();
-	if (!rc && args.stream)
-		rc = driver.check_stream(static_cast<CuStream>(args.stream), context);
+	if (!rc && stream)
+		rc = driver.check_stream(stream, context);
 	if (!rc && !form.as_is)
 		rc = driver.load_kernels();
 	if (rc)
 		return rc;
-	SlotPool *const direct = direct_slots(view, driver, context, args, result);
+	SlotPool *direct = nullptr;
+	rc = direct_slots(view, driver, context, args, direct, result);
+	if (rc == -EACCES)
+		return rc;
 	if (!direct && view.device && view.device->direct_only())
-		return -EXDEV;
+		return rc ? rc : -EXDEV;
 	SlotPool &pool = direct ? *direct : host_slots_of(driver, context);
 	rc = GpuRead(view, driver, pool, direct, args, form, result).run();
 	result.route = !result.read                               ? PEERDMA_ROUTE_NONE :

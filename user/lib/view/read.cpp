@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <new>
 
 #include "lib/boundary.hpp"
 #include "lib/view/cuda.hpp"
@@ -91,8 +92,12 @@ int64_t peerdma_view_read(struct peerdma_view *view, const struct peerdma_view_r
 		struct peerdma_view_read_args full_args;
 		struct peerdma_view_result full = {};
 		int rc = copy_in(full_args, args, sizeof(full_args));
-		if (!rc)
-			rc = peerdma_impl::read(*view, full_args, full);
+		try {
+			if (!rc)
+				rc = peerdma_impl::read(*view, full_args, full);
+		} catch (const std::bad_alloc &) {
+			rc = -ENOMEM; // the result is still filled in
+		}
 		full.error = static_cast<uint32_t>(-rc);
 		if (result)
 			copy_out(result, full);

@@ -114,6 +114,7 @@ struct peerdma_view {
 
 private:
 	int populate(uint64_t offset, uint64_t len) const;
+	int try_read(uint64_t offset, uint64_t len) const; // 0 or as read_bytes()
 	uint64_t reduce_mapped(const std::byte *from, uint64_t count, std::byte *to) const;
 	int reduce(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Reader reader,
 		   peerdma_impl::Scratch &scratch, struct peerdma_view_result &result) const;

@@ -95,7 +95,8 @@ ViewText view_of(const std::string &path, const std::string &codec)
 	if (peerdma_view_info(view.get(), &info) || (codec.empty() && info.where != PEERDMA_VIEW_WHERE_STORAGE))
 		return {};
 	return {info.text,
-		{{"codec", info.codec},
+		{{"text", info.text},
+		 {"codec", info.codec},
 		 {"bits", info.bits},
 		 {"elements", info.elements},
 		 {"data_offset", info.data_offset},

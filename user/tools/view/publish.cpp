@@ -58,7 +58,9 @@ view::ViewConf conf_of_words(const ViewOptions &options)
 view::ViewConf conf_of_file(const std::string &path)
 {
 	try {
-		const std::string name = std::filesystem::path(path).filename().replace_extension();
+		std::filesystem::path name = std::filesystem::path(path).filename();
+		if (name.extension() == ".conf")
+			name.replace_extension();
 		return view::parse_conf(path, name, view::read_conf(path));
 	} catch (const view::BadConf &bad) {
 		throw Failure{bad.what(), 0, 0, "", {}};

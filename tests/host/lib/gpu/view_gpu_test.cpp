@@ -532,6 +532,10 @@ TEST_F(Gpu, StreamsThatCannotBeUsed)
 		what.stream = named;
 		EXPECT_EQ(read(what), 1000);
 		EXPECT_EQ(cuStreamSynchronize(named), 0);
+		// That of the thread's context, which is not the memory's.
+		fake_set_current(1);
+		EXPECT_EQ(read(what), -EINVAL);
+		fake_set_current(0);
 	}
 }
 
