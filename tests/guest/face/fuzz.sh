@@ -44,7 +44,7 @@ if [ -n "${LAB_FUZZ:-}" ]; then
 	fuzz_with "${how[0]}" more="${LAB_FUZZ_CORPUS:-}" "${how[@]:1}" || status=$?
 else
 	# Its plan does not belong to this test.
-	fuzz_with run seconds=60 | sed -u '/^1\.\./d' | tee /run/fuzz.tap
+	fuzz_with run seconds=30 | sed -u '/^1\.\./d' | tee /run/fuzz.tap
 	status=${PIPESTATUS[0]}
 	tap_n=$(grep -cE '^(not )?ok' /run/fuzz.tap)
 	once() { fuzz_with run alone=1 seed=7 programs=40 | sed -n 's/^# digest //p' | tail -n 1; }

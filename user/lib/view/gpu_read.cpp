@@ -51,20 +51,24 @@ public:
 	}
 
 private:
-	uint64_t piece_elements() const
+	// Of which `left` elements remain.
+	uint64_t piece_elements(uint64_t left) const
 	{
 		const uint64_t all = view::packed_bytes(args_.count, form_.bits);
-		const uint64_t bytes = std::clamp(all / pieces_of_short_read, least_piece, slot_bytes);
+		const uint64_t most = std::clamp(all / pieces_of_short_read, least_piece, slot_bytes);
+		// Nothing overlaps the delivery of the last piece, so what the storage fills itself ends with short ones. On an H200
+		// that made reads through host memory by 16 threads 4 % slower: the driver has more calls.
+		const uint64_t half = view::packed_bytes(left, form_.bits) / 2;
+		const uint64_t bytes = direct_ ? std::clamp(half, least_piece, most) : most;
 		// Whole groups, and room for the byte that the first and the last element begin and end in.
-		return (bytes - 1) / form_.bits * view::group_elements;
+		return std::min(left, (bytes - 1) / form_.bits * view::group_elements);
 	}
 
 	int read_pieces()
 	{
-		const uint64_t piece = piece_elements();
 		int rc = 0;
-		for (uint64_t done = 0; done < args_.count && !rc; done += piece) {
-			const uint64_t count = std::min(piece, args_.count - done);
+		for (uint64_t done = 0, count; done < args_.count && !rc; done += count) {
+			count = piece_elements(args_.count - done);
 			rc = read_piece(args_.first + done, count, form_.bytes(done));
 			result_.done += rc ? 0 : count;
 		}
