@@ -109,6 +109,8 @@ template <class Add> void add_view_commands(CLI::App &parent, ViewOptions &optio
 		->capture_default_str();
 	sub->add_option("--host", options.hosts, "A host that may connect, by its NQN; default: none")
 		->allow_extra_args(false);
+	sub->add_flag("--compressed", options.compressed,
+		      "The files are compressed with zstd or lz4: the view is of what they decompress to");
 	sub->add_flag_callback(
 		"--no-prefetch", [&options] { options.prefetch = false; }, "Do not read ahead of sequential readers");
 	sub->add_option("--conf", options.conf, "A file with the definition; its name is that of the view");

@@ -129,6 +129,7 @@ Header parse(std::span<const std::byte> bytes)
 	check(start.data_bytes == header.data_bytes(), "its elements do not take the data's bytes");
 
 	const uint64_t sums = chunks_of(start.data_bytes);
+	check(start.files <= max_files, "too many files");
 	check(start.files <= bytes.size() && start.names_bytes <= bytes.size() && sums <= bytes.size(),
 	      "its tables are too long");
 	const Parts parts = parts_of(start.files, start.names_bytes, sums);

@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "view/header.hpp"
+
 namespace view
 {
 
@@ -186,6 +188,8 @@ std::vector<std::string> expand(const std::vector<std::string> &patterns)
 						  rc == GLOB_NOSPACE ? "out of memory" : "a folder cannot be read"));
 		if (files.size() == before)
 			throw BadConf(fmt::format("file = {}: there is no such file", pattern));
+		if (files.size() > max_files)
+			throw BadConf(fmt::format("file = {}: more than {} files", pattern, max_files));
 	}
 	return files;
 }

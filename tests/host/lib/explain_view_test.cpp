@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
 // What `peerdma explain` says of a file's contents: whether it is a view, and what reduces its elements. Without
-// --codec it reads devices only.
+// --codec it looks at the first bytes only.
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "fake_syscalls.hpp"
 #include "tools/cli/cli.hpp"
@@ -110,17 +113,27 @@ TEST_F(ExplainView, ADeviceThatIsNoView)
 	}
 }
 
-// Not even the copy of a view: reading it could wait for a server that is gone.
-TEST_F(ExplainView, AFileIsNotRead)
+// The first bytes are read with a limit of time, by the kernel's own calls, the rest by the fake.
+TEST_F(ExplainView, AnImageInAFile)
 {
-	const std::string view = image("u32:17", 1000, packed(random_values(1000, 17), 17));
-	for (const std::string &bytes : {view, bytes_of(random_values(100, 16), 4)}) {
-		add(bytes, false);
-		const auto [text, json] = explain();
-		EXPECT_EQ(text, "");
-		EXPECT_TRUE(json.is_null());
-	}
-	EXPECT_TRUE(sys.posix_fds.empty());
+	const std::string bytes = image("u32:17", 1000, packed(random_values(1000, 17), 17));
+	const auto path = std::filesystem::temp_directory_path() / ("explain-view-" + std::to_string(getpid()));
+	std::ofstream(path) << bytes;
+	add(bytes, false);
+	sys.contents[path.string()] = sys.contents["/f"];
+	const auto [text, json] = explain({path.string()});
+	EXPECT_EQ(text, "a view: u32 in 17 bits, 1000 elements, reduced by the storage");
+	EXPECT_EQ(json.at("codec"), "u32:17");
+	std::filesystem::remove(path);
+}
+
+TEST_F(ExplainView, AFileIsNone)
+{
+	add(bytes_of(random_values(2000, 16), 4), false);
+	const auto [text, json] = explain();
+	EXPECT_EQ(text, "");
+	EXPECT_TRUE(json.is_null());
+	EXPECT_TRUE(sys.posix_fds.empty()) << "it is not opened as one";
 }
 
 TEST_F(ExplainView, WithACodecItSaysWhatReducesAnyFile)

@@ -26,6 +26,7 @@ struct FakeCuda {
 	struct peerdma_device *device = nullptr; // its own handle
 	std::map<Address, peerdma_buf *> memory;
 	int context = 0, live = 0, launches = 0, copies_from_host = 0;
+	int waits_for_slots = 0;
 	int alloc_error = 0, library_error = 0, libraries = 0; // CUresult; loaded and not unloaded
 
 	static FakeCuda *current;
@@ -131,6 +132,11 @@ int unmake(void *)
 	return 0;
 }
 int wait(void *) { return 0; }
+int event_wait(void *)
+{
+	FakeCuda::current->waits_for_slots++;
+	return 0;
+}
 int stream_wait_event(void *, void *, unsigned) { return 0; }
 int event_record(void *, void *) { return 0; }
 int copy_in(Address to, const void *from, size_t size, void *)
@@ -207,7 +213,7 @@ const std::map<std::string, void *> functions = {
 	{"libcuda.so.1 cuEventCreate", pointer(make)},
 	{"libcuda.so.1 cuEventDestroy_v2", pointer(unmake)},
 	{"libcuda.so.1 cuEventRecord", pointer(event_record)},
-	{"libcuda.so.1 cuEventSynchronize", pointer(wait)},
+	{"libcuda.so.1 cuEventSynchronize", pointer(event_wait)},
 	{"libcuda.so.1 cuMemcpyHtoDAsync_v2", pointer(copy_in)},
 	{"libcuda.so.1 cuMemcpyDtoDAsync_v2", pointer(copy_within)},
 	{"libcuda.so.1 cuLibraryLoadData", pointer(load_library)},
@@ -330,6 +336,34 @@ TEST_F(DirectView, TheStorageFillsMemoryOfTheDevice)
 	EXPECT_EQ(cuda.launches, launches);
 	EXPECT_EQ(result.moved, 100u * bits);
 	EXPECT_EQ(sys.posix_fds.size(), 1u) << "only the header went through the page cache";
+}
+
+// More pieces than a read has slots, in the order of a stream.
+TEST_F(DirectView, ALongReadUsesItsSlotsAgain)
+{
+	const Values values = random_values(6000000, 32);
+	content().bytes = image("u32:none", values.size(), bytes_of(values, 4));
+	content().bytes.resize((content().bytes.size() + 4095) / 4096 * 4096);
+	open();
+	int stream = 0;
+	for (const uint64_t first : {0, 12345}) {
+		auto what = peerdma::detail::sized<peerdma_view_read_args>();
+		what.first = first;
+		what.count = values.size() - first;
+		Address destination = 0;
+		cuda.alloc(&destination, values.size() * 4 + 64);
+		what.to = reinterpret_cast<void *>(destination);
+		what.stream = &stream;
+		std::memset(what.to, 0x77, values.size() * 4 + 64);
+		cuda.waits_for_slots = 0;
+		result = peerdma::detail::sized<peerdma_view_result>();
+		ASSERT_EQ(peerdma_view_read(view, &what, &result), static_cast<int64_t>(what.count));
+		EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT));
+		const std::string expected = bytes_of(part_of(values, first, what.count), 4);
+		EXPECT_EQ(std::memcmp(what.to, expected.data(), expected.size()), 0);
+		EXPECT_EQ(static_cast<const char *>(what.to)[expected.size()], 0x77);
+		EXPECT_GE(cuda.waits_for_slots, 4);
+	}
 }
 
 TEST_F(DirectView, WithoutARouteItGoesThroughHostMemoryAndSaysWhy)

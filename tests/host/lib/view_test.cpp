@@ -353,7 +353,7 @@ TEST_F(Views, HeadersThatLie)
 	refused(changed(32, 999), "do not take");
 	refused(changed(32, ~uint64_t{0}), "too many");
 	refused(changed(40, ~uint64_t{0}), "smaller than header and data");
-	refused(changed(48, ~uint64_t{0}), "too long");
+	refused(changed(48, ~uint64_t{0}), "too many files");
 	refused(changed(64, 64), "not where they belong");
 	refused(changed(128, 1001), "more elements");
 	// Whatever bit has turned over.

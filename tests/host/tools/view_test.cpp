@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "../view/compress.hpp"
 #include "../view/temporary_files.hpp"
 #include "command.hpp"
 #include "fake_syscalls.hpp"
@@ -181,6 +183,16 @@ TEST_F(ViewCommand, WaitsForAFailureToo)
 	EXPECT_TRUE(has(ask({"ls"}).out, "narrow  failed  -      -         -       -    command"));
 }
 
+TEST_F(ViewCommand, PublishesWhatCompressedFilesDecompressTo)
+{
+	begin();
+	const auto values = tokens(5000, 17);
+	const std::string a = write<std::byte>("a.zst", zstd_of(std::as_bytes(std::span(values))));
+	const Outcome published = ask({"publish", "v", a, "--codec", "u32", "--compressed", "--wait"});
+	EXPECT_EQ(published.status, 0) << published.err;
+	EXPECT_TRUE(has(published.out, ": 5000 elements of u32:17, ")) << published.out;
+}
+
 TEST_F(ViewCommand, PublishesByADefinition)
 {
 	begin();
@@ -235,6 +247,7 @@ TEST_F(ViewCommand, RefusesWrongWords)
 		{"publish", "--conf", "/c", "--host", "nqn.x"},
 		{"publish", "--conf", "/c", "--codec", "u32"},
 		{"publish", "--conf", "/c", "--no-prefetch"},
+		{"publish", "--conf", "/c", "--compressed"},
 		{"publish", "v", "/a", "--what"},
 		{"withdraw"},
 		{"withdraw", "a", "b"},

@@ -121,7 +121,9 @@ TEST(ViewHeader, SaysWhatIsWrong)
 	EXPECT_EQ(refusal(with<uint64_t>(32, ~0ull)), "the header is invalid: too many elements");
 	EXPECT_EQ(refusal(with<uint64_t>(32, 999999)),
 		  "the header is invalid: its elements do not take the data's bytes");
-	EXPECT_EQ(refusal(with<uint64_t>(48, ~0ull)), "the header is invalid: its tables are too long");
+	EXPECT_EQ(refusal(with<uint64_t>(48, ~0ull)), "the header is invalid: too many files");
+	EXPECT_EQ(refusal(with<uint64_t>(48, view::max_files + 1)), "the header is invalid: too many files");
+	EXPECT_EQ(refusal(with<uint64_t>(48, view::max_files)), "the header is invalid: its tables are too long");
 	EXPECT_EQ(refusal(with<uint64_t>(72, ~0ull)), "the header is invalid: its tables are too long");
 	EXPECT_EQ(refusal(with<uint64_t>(48, 2)), "the header is invalid: its tables are not where they belong");
 	EXPECT_EQ(refusal(with<uint64_t>(56, 136)), "the header is invalid: its tables are not where they belong");

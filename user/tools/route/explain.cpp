@@ -70,7 +70,7 @@ struct ViewText {
 	Json json;
 };
 
-// codec: "": of a block device that begins as a view only, and empty for any other. Throws Failure if a codec does not apply.
+// codec: "": of what begins as a view only, and empty for any other. Throws Failure if a codec does not apply.
 ViewText view_of(const std::string &path, const std::string &codec)
 {
 	struct peerdma_view *opened = nullptr;
@@ -136,15 +136,18 @@ bool is_connected(const std::string &path)
 	return !has_controller;
 }
 
-// Of a block device, which is read only if it answers soon.
-ViewText view_of_device(const std::string &path, const std::string &codec)
+// Of a block device, or of a file, which may be an image of one. It is read only if it answers soon.
+ViewText view_at(const std::string &path, const std::string &codec, bool is_device)
 {
 	if (!is_connected(path))
 		return {"unknown: the drive is not connected", {{"error", errno_name(ENOTCONN)}}};
 	std::array<std::byte, view::header_unit> bytes = {};
 	const int rc = first_bytes(path, bytes, std::chrono::seconds(2));
 	if (rc == -ETIMEDOUT)
-		return {"unknown: the drive does not answer", {{"error", errno_name(ETIMEDOUT)}}};
+		return {"unknown: its storage does not answer", {{"error", errno_name(ETIMEDOUT)}}};
+	// Without a limit of time a file is not read, for it could wait for a server that is gone.
+	if (rc && codec.empty() && !is_device)
+		return {};
 	return rc || !codec.empty() || view::begins_as_view(bytes) ? view_of(path, codec) : ViewText{};
 }
 
@@ -167,11 +170,7 @@ Report explain(const std::string &path, const std::string &name, const std::stri
 	const auto devices = explain_devices(file, path, provider);
 	const auto &why = devices.front();
 	const uint32_t bounced = why_bounced(why);
-	// No other file is read unless a codec asks for it: the answer must not wait for a server that is gone.
-	const bool is_device = std::string_view(why.fs_name) == "block";
-	const ViewText view = is_device     ? view_of_device(path, codec) :
-			      codec.empty() ? ViewText{} :
-					      view_of(path, codec);
+	const ViewText view = view_at(path, codec, std::string_view(why.fs_name) == "block");
 
 	Report report;
 	report.json = {{"ok", true},

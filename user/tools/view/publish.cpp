@@ -27,6 +27,7 @@ view::ViewConf conf_of_words(const ViewOptions &options)
 	for (const std::string &file : options.files)
 		conf.files.push_back(view::pattern_of(std::filesystem::absolute(file)));
 	conf.prefetch = options.prefetch;
+	conf.compressed = options.compressed;
 	try {
 		view::set_codec(conf, options.codec);
 		for (const std::string &host : options.hosts)
@@ -104,9 +105,10 @@ Report view_publish(const ViewOptions &options)
 	const bool has_words = !options.name.empty() || !options.files.empty();
 	if (options.conf.empty() && (options.name.empty() || options.files.empty()))
 		throw Usage{"view publish: expected NAME and FILE, or --conf FILE"};
-	if (!options.conf.empty() &&
-	    (has_words || !options.hosts.empty() || options.codec != ViewOptions().codec || !options.prefetch))
-		throw Usage{"view publish: --conf excludes NAME, FILE, --codec, --host and --no-prefetch"};
+	if (!options.conf.empty() && (has_words || !options.hosts.empty() || options.codec != ViewOptions().codec ||
+				      !options.prefetch || options.compressed))
+		throw Usage{
+			"view publish: --conf excludes NAME, FILE, --codec, --host, --compressed and --no-prefetch"};
 	const view::ViewConf conf = options.conf.empty() ? conf_of_words(options) : conf_of_file(options.conf);
 	ask_service(options.socket, {{"op", "publish"}, {"name", conf.name}, {"conf", view::conf_text(conf)}});
 	Report report;

@@ -21,7 +21,7 @@ struct ViewOptions {
 	std::vector<std::string> files = {}, hosts = {};
 	std::string codec = "byte";
 	std::string conf = {}; // a file with the definition, instead of the others
-	bool prefetch = true, wait = false;
+	bool prefetch = true, compressed = false, wait = false;
 	// plan:
 	std::string ranges = {}; // a file; "-": standard input
 	// info and read:
