@@ -11,8 +11,8 @@ missing from the cache is built meanwhile.
   quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
           kernel
   check   host tests except those marked "# tier: all"; guest tests except those marked so, on the newest kernel, on the
-          test's first topology and on those of its "# check:"; those marked "# tier: debug" on the newest kernel's debug build too, if it is
-          in the cache
+          test's first topology and on those of its "# check:"; those marked "# tier: debug" on the newest kernel's debug
+          build too, if it is in the cache
   all     everything: each kernel plain on all topologies, the newest one's debug build on some
 """
 from __future__ import annotations
@@ -142,7 +142,7 @@ def repeat_command(result: Result, boot: list[str]) -> str:
             return f"{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
         return " ".join(["make check GROUP=host", f"TEST={result.test}", *words])
     if first == "kernel":
-        return " ".join([*words[:1], "qemu/kernel.sh path", result.test])
+        return " ".join([*(word for word in words if word.startswith("KSRC=")), "qemu/kernel.sh path", result.test])
     if result.test == "splats":
         return "make check-all"
     kernel, topology, kind = (rest, "", "") if first == "meta" else (first, *[*rest.split("/"), "", ""][:2])
@@ -421,7 +421,8 @@ class Check:
     def __init__(self, choice: Choice, report: Report, affected: Affected | None = None) -> None:
         self.choice, self.report, self.affected = choice, report, affected or Affected.everything()
         # A guest has two CPUs but mostly uses one, so run as many guests as the host has CPUs. One host test more uses
-        # the time in which guests wait, and once there is none, one guest more.
+        # the time in which guests wait, and once there is none, one guest more; not of check-all, whose debug guests are slow
+        # enough.
         cpus = os.cpu_count() or 1
         self.guests, self.jobs = Slots(cpus), Slots(cpus + 1)
         self.host_tests_left = 0
@@ -640,7 +641,7 @@ class Check:
                 await run_host_test(path, self.report, self.choice.tier)
         finally:
             self.host_tests_left -= 1
-            if not self.host_tests_left:
+            if not self.host_tests_left and self.choice.tier != "all":
                 self.guests.pass_on()
 
     async def run(self) -> None:

@@ -144,7 +144,9 @@ ViewText view_at(const std::string &path, const std::string &codec, bool is_devi
 	std::array<std::byte, view::header_unit> bytes = {};
 	const int rc = first_bytes(path, bytes, std::chrono::seconds(2));
 	if (rc == -ETIMEDOUT)
-		return {"unknown: its storage does not answer", {{"error", errno_name(ETIMEDOUT)}}};
+		return {is_device ? "unknown: the drive does not answer" :
+				    "unknown: the file's storage does not answer",
+			{{"error", errno_name(ETIMEDOUT)}}};
 	// Without a limit of time a file is not read, for it could wait for a server that is gone.
 	if (rc && codec.empty() && !is_device)
 		return {};
