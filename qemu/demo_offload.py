@@ -343,7 +343,7 @@ def run(count: int, kernel: lab.Kernel, topology: lab.Topology, out: Path | None
 
 def chosen_count(text: str) -> int:
     if not text:
-        return SHORT_TOKENS if os.environ.get("SHORT", "") not in ("", "0") else TOKENS
+        return SHORT_TOKENS if lab.is_on("SHORT") else TOKENS
     if not text.isdecimal() or not lab.MIB <= int(text) <= MAX_TOKENS:
         raise demo.Refused(f"TOKENS={text}: expected {lab.MIB} to {MAX_TOKENS}")
     return int(text)

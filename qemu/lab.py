@@ -432,6 +432,11 @@ class Judge:
             self.fail("not-ok", f"{bad} of {len(out.lines)} lines")
 
 
+def is_on(name: str) -> bool:
+    """Whether a variable of the environment says yes."""
+    return os.environ.get(name, "") not in ("", "0")
+
+
 def variant_of(debug: str | None) -> str:
     """The variant that the environment's DEBUG selects: 1 is the debug build."""
     variant = {None: "plain", "": "plain", "0": "plain", "1": "debug"}.get(debug, debug)

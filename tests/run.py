@@ -157,11 +157,6 @@ def repeat_command(result: Result, boot: list[str]) -> str:
 
 # --- Selection ------------------------------------------------------------------------------------
 
-def is_on(name: str) -> bool:
-    """Whether a variable of the environment says yes."""
-    return os.environ.get(name, "") not in ("", "0")
-
-
 @dataclass(frozen=True)
 class Choice:
     k: str | None
@@ -176,7 +171,7 @@ class Choice:
     def from_environment(cls) -> Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
-        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all", is_on("SHORT"))
+        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all", lab.is_on("SHORT"))
         if choice.tier not in TIERS:
             raise lab.LabError(f"TIER={choice.tier}: expected {', '.join(TIERS)}")
         if choice.selected:
@@ -208,7 +203,7 @@ class Choice:
         """Why there may be no test."""
         chosen = {"K": self.k, "DEBUG": self.slow and self.variant, "T": self.topology, "GROUP": self.group, "TEST": self.test}
         what = " ".join(f"{key}={value}" for key, value in chosen.items() if value)
-        changed = "reads what was changed" if is_on("CHANGED") or not what else ""
+        changed = "reads what was changed" if lab.is_on("CHANGED") or not what else ""
         return "no test " + " and ".join(filter(None, (f"is of {what}" if what else "", changed)))
 
     @property
@@ -676,9 +671,9 @@ def main() -> int:
     args = parser.parse_args()
     report = Report()
     choice = Choice.from_environment()
-    affected = Affected.of_changes(lab.ROOT) if is_on("CHANGED") else Affected.everything()
+    affected = Affected.of_changes(lab.ROOT) if lab.is_on("CHANGED") else Affected.everything()
     report.step(affected.text)
-    if is_on("SHORT") and not choice.short:
+    if lab.is_on("SHORT") and not choice.short:
         report.step("SHORT=1 changes nothing here: it is for make check-all without a selection")
     lab.init_binary()
     lab.pattern_binary()

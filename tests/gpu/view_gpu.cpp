@@ -22,8 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gpu.hpp"
-#include "peerdma.h"
+#include "view.hpp"
 #include "view/crc32c.hpp"
 #include "view/layout.hpp"
 
@@ -139,35 +138,10 @@ std::string make_image(const std::string &folder, uint64_t elements, unsigned bi
 	return path;
 }
 
-struct Peerdma {
-	decltype(&peerdma_view_open) open;
-	decltype(&peerdma_view_read) read;
-	decltype(&peerdma_view_close) close;
-
-	explicit Peerdma(const char *path)
-	{
-		void *const self = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-		if (!self)
-			die(dlerror());
-		get(self, open, "peerdma_view_open");
-		get(self, read, "peerdma_view_read");
-		get(self, close, "peerdma_view_close");
-	}
-};
-
-struct Gpu : Cuda {
-	int (*make_stream)(void **, unsigned);
-	int (*wait)(void *);
-	int (*fill)(unsigned long long, unsigned char, size_t);
+struct Gpu : StreamCuda {
 	int (*name)(char *, int, int);
 
-	Gpu()
-	{
-		get(driver, make_stream, "cuStreamCreate");
-		get(driver, wait, "cuStreamSynchronize");
-		get(driver, fill, "cuMemsetD8_v2");
-		get(driver, name, "cuDeviceGetName");
-	}
+	Gpu() { get(driver, name, "cuDeviceGetName"); }
 	std::string device_name() const
 	{
 		char text[128] = {};

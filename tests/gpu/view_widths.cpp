@@ -14,8 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu.hpp"
-#include "peerdma.h"
+#include "view.hpp"
 #include "view_image.hpp"
 #include "view_values.hpp"
 
@@ -27,35 +26,10 @@ constexpr uint64_t elements = 5'000'003;
 constexpr size_t around = 4096;
 constexpr char guard = 0x5a;
 
-struct Driver : Cuda {
-	int (*make_stream)(void **, unsigned);
-	int (*wait)(void *);
-	int (*fill)(unsigned long long, unsigned char, size_t);
+struct Driver : StreamCuda {
 	void *stream = nullptr;
 
-	Driver()
-	{
-		get(driver, make_stream, "cuStreamCreate");
-		get(driver, wait, "cuStreamSynchronize");
-		get(driver, fill, "cuMemsetD8_v2");
-		must(!make_stream(&stream, 1), "cuStreamCreate");
-	}
-};
-
-struct Peerdma {
-	decltype(&peerdma_view_open) open;
-	decltype(&peerdma_view_read) read;
-	decltype(&peerdma_view_close) close;
-
-	explicit Peerdma(const char *path)
-	{
-		void *const self = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-		if (!self)
-			die(dlerror());
-		get(self, open, "peerdma_view_open");
-		get(self, read, "peerdma_view_read");
-		get(self, close, "peerdma_view_close");
-	}
+	Driver() { must(!make_stream(&stream, 1), "cuStreamCreate"); }
 };
 
 // What is read, and what it has to be.
