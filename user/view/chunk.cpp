@@ -31,6 +31,7 @@ void Reducer::reduce_chunk(uint64_t chunk, std::byte *to, Buffers &buffers) cons
 {
 	const uint64_t begin = chunk * sum_bytes, end = begin + chunk_bytes(chunk);
 	const ElementRange all = elements_of(codec_, from_.elements(), begin, end);
+	from_.will_read(all.first, all.end - all.first);
 	for (uint64_t first = all.first; first < all.end; first += piece_elements) {
 		reduce_piece(first, std::min(piece_elements, all.end - first), buffers);
 		const uint64_t at = first / group_elements * codec_.bits; // of the data

@@ -39,6 +39,7 @@ public:
 	uint64_t bytes() const override { return size_; }
 	Identity identity() const override { return file_->identity(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override;
+	void will_read(uint64_t offset, uint64_t bytes) const override;
 
 	bool index(uint64_t bytes) override;
 	std::string save_index() const override;

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -22,6 +23,9 @@ namespace
 {
 	throw SourceError(fmt::format("{}: {}: {}", name, what, std::strerror(error)), error);
 }
+
+// What the kernel fetches for one request to do so, unless a drive is set to less.
+constexpr uint64_t fetched_at_once = 128 << 10;
 
 int64_t nanoseconds(const timespec &time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
@@ -76,7 +80,25 @@ public:
 		}
 	}
 
+	// The kernel's own readahead takes threads that read a file in several places for one that reads at random.
+	void will_read(uint64_t offset, uint64_t bytes) const override
+	{
+		if (!bytes || is_cached(offset + bytes - 1))
+			return;
+		for (const uint64_t end = offset + bytes; offset < end; offset += fetched_at_once)
+			::posix_fadvise(fd_, static_cast<off_t>(offset),
+					static_cast<off_t>(std::min(fetched_at_once, end - offset)),
+					POSIX_FADV_WILLNEED);
+	}
+
 private:
+	bool is_cached(uint64_t at) const
+	{
+		std::byte byte = {};
+		const iovec to = {&byte, 1};
+		return ::preadv2(fd_, &to, 1, static_cast<off_t>(at), RWF_NOWAIT) == 1;
+	}
+
 	const std::string name_;
 	int fd_ = -1;
 	uint64_t bytes_ = 0;
@@ -113,6 +135,17 @@ void Sequence::read(uint64_t first, std::span<std::byte> to) const
 		files_[at.file]->read(at.element * element_bytes_, to.first(here * element_bytes_));
 		to = to.subspan(here * element_bytes_);
 		first += here;
+	}
+}
+
+void Sequence::will_read(uint64_t first, uint64_t count) const
+{
+	while (count) {
+		const Place at = place(first);
+		const uint64_t here = std::min(count, elements_of(at.file) - at.element);
+		files_[at.file]->will_read(at.element * element_bytes_, here * element_bytes_);
+		first += here;
+		count -= here;
 	}
 }
 

@@ -51,6 +51,8 @@ public:
 	virtual uint64_t restarts() const { return 0; } // reads that decompressed more than they had to
 	// Fills `to`. Throws SourceError, with ENODATA if the file ends before.
 	virtual void read(uint64_t offset, std::span<std::byte> to) const = 0;
+	// These bytes are read next, in pieces: what is not in memory is fetched at once, and not awaited.
+	virtual void will_read(uint64_t, uint64_t /*bytes*/) const {}
 };
 
 // A regular file as it is. Throws SourceError.
@@ -74,6 +76,8 @@ public:
 	const std::vector<std::unique_ptr<Source>> &files() const { return files_; }
 	// Fills `to`, whole elements, from element `first` on, which are there. Throws SourceError.
 	void read(uint64_t first, std::span<std::byte> to) const;
+	// As Source::will_read(), for so many elements that are there.
+	void will_read(uint64_t first, uint64_t count) const;
 	// Where an element is that is there.
 	Place place(uint64_t element) const;
 

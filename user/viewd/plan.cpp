@@ -30,6 +30,12 @@ void Plan::fill()
 bool Plan::on_read(uint64_t begin, uint64_t end)
 {
 	// A part counts as read with its last byte. One that the plan has twice is read twice.
+	const auto holds = [&](const Part &part) {
+		return begin / ChunkCache::chunk_size == part.chunk && begin < part.end;
+	};
+	const auto begun = std::ranges::find_if(upcoming_, [&](const Part &part) { return !part.read && holds(part); });
+	if (begun != upcoming_.end())
+		begun->begun = true;
 	size_t behind = 0; // the last one that was read
 	for (size_t i = 0; i < upcoming_.size(); i++) {
 		Part &part = upcoming_[i];
@@ -42,9 +48,7 @@ bool Plan::on_read(uint64_t begin, uint64_t end)
 		part.read = true;
 		behind = i + 1;
 	}
-	const bool is_part = behind || std::ranges::any_of(upcoming_, [&](const Part &part) {
-				     return begin / ChunkCache::chunk_size == part.chunk && begin < part.end;
-			     });
+	const bool is_part = behind || std::ranges::any_of(upcoming_, holds);
 	size_t passed = behind > out_of_order ? behind - out_of_order : 0;
 	while (passed < upcoming_.size() && upcoming_[passed].read)
 		passed++;
@@ -60,9 +64,12 @@ bool Plan::is_same_chunk(size_t i) const { return i && upcoming_[i - 1].chunk ==
 std::optional<uint64_t> Plan::next(uint64_t most)
 {
 	uint64_t unread = 0;
-	for (size_t i = 0; i < ahead_; i++)
+	bool is_being_read = false;
+	for (size_t i = 0; i < ahead_; i++) {
 		unread += !upcoming_[i].read && !is_same_chunk(i);
-	while (ahead_ < upcoming_.size() && unread < most) {
+		is_being_read |= upcoming_[i].begun && !upcoming_[i].read;
+	}
+	while (most && ahead_ < upcoming_.size() && unread < most + is_being_read) {
 		const Part &part = upcoming_[ahead_++];
 		if (!part.read && !is_same_chunk(ahead_ - 1))
 			return part.chunk;

@@ -32,7 +32,8 @@ public:
 
 	// A read of bytes [begin, end) of the data arrives. Returns whether it is of what comes next.
 	bool on_read(uint64_t begin, uint64_t end);
-	// The next chunk to prefetch, if there are fewer than `most` that this has returned and that were not read yet.
+	// The next chunk to prefetch, if there are fewer than `most` that this has returned and that were not read yet, beside one that is
+	// being read.
 	std::optional<uint64_t> next(uint64_t most);
 
 	size_t length() const { return ranges_.size(); }
@@ -45,7 +46,7 @@ private:
 		size_t range;
 		uint64_t chunk;
 		uint64_t end; // byte of the data
-		bool read = false;
+		bool begun = false, read = false;
 	};
 	// How many parts are looked at for a read; and how many that were not read may lie before one that was.
 	static constexpr size_t looked_at = 256, out_of_order = 32;

@@ -25,6 +25,10 @@ ChunkRange ReadAhead::on_read(uint64_t begin, uint64_t end, uint64_t most)
 	if (end <= stream.next)
 		return {};
 	stream.next = end;
+	if (end >= data_bytes_) {
+		stream = {};
+		return {};
+	}
 	stream.window = std::min(most, stream.window ? stream.window * 2 : 1);
 	const uint64_t behind = (end + chunk - 1) / chunk, chunks = (data_bytes_ + chunk - 1) / chunk;
 	const ChunkRange range = {std::max(behind, stream.ahead), std::min(behind + stream.window, chunks)};

@@ -25,7 +25,7 @@ public:
 
 	// A read of bytes [begin, end) of the data arrives. Returns what to prefetch: at most `most` chunks behind it.
 	ChunkRange on_read(uint64_t begin, uint64_t end, uint64_t most);
-	// Streams that were recognized and read from among the last requests.
+	// Streams that were recognized, read from among the last requests and did not reach the end.
 	size_t active() const;
 
 private:

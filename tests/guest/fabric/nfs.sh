@@ -68,6 +68,8 @@ modprobe -d "$LAB_KERNEL" -q nfs_layout_flexfiles
 client vers=4.2,rdma,port=20049
 if grep -q CONFIG_NFSD_FLEXFILELAYOUT=y "$LAB_KERNEL/config"; then
 	refused "a server that gives layouts away" $share/file $NFS_LAYOUT NFS_LAYOUT
+	# A read by the client would wait for ever: this server gives layouts that need TCP.
+	same "explain: it has read nothing" '' "$(pidof peerdma)"
 else
 	skip "a server that gives layouts away" "this kernel's server has none"
 fi

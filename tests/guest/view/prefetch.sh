@@ -31,32 +31,36 @@ chunks=$((mib / 2)) in_order=$(seq -s, 0 $((mib / 2 - 1)))
 # A permutation without neighbours.
 shuffled=$(for ((i = 0; i < chunks; i++)); do echo $((i * 7 % chunks)); done | paste -sd,)
 
-drive "$(delayed 40)"
+latency=200 # milliseconds
+drive "$(delayed $latency)"
 # timed VIEW ORDER: the seconds that it takes
 timed() {
 	# Neither the drive's files nor the service's chunks of the view: reads of the other view take their memory.
 	drive "$(delayed 0)"
 	image read "$(field "$3" device)" /mnt/data/tokens "$in_order" >/dev/null || echo "no bytes of $3"
-	drive "$(delayed 40)"
+	drive "$(delayed $latency)"
 	cold
 	image read "$(field "$1" device)" /mnt/data/tokens "$2"
 }
 faster() { awk "BEGIN { exit !($1 >= 1.5 * $2) }"; }
+# The file's pieces of a chunk are fetched at once. One after the other they took nine times the latency.
+fetched() { awk "BEGIN { exit !($1 <= 3 * $chunks * $latency / 1000) }"; }
 
 without=$(timed behind "$in_order" ahead) with=$(timed ahead "$in_order" behind)
 diag "in order: $without s without prefetch, $with s with it"
 check "in order it is 1.5 x as fast" faster "$without" "$with"
+check "a chunk takes little more than the latency" fetched "$without"
 without=$(timed behind "$shuffled" ahead)
 elements=$((MiB / 2))
 ranges=()
 for chunk in ${shuffled//,/ }; do ranges+=("$((chunk * elements)),$elements"); done
-drive "$(delayed 40)"
+drive "$(delayed $latency)"
 same "a plan" '' "$(image plan $socket behind "${ranges[@]}")"
 same "is withdrawn by another" '' "$(image plan $socket behind 0,1)"
 # Cold once more, as the plan has begun to be followed.
 drive "$(delayed 0)"
 image read "$(field ahead device)" /mnt/data/tokens "$in_order" >/dev/null
-drive "$(delayed 40)"
+drive "$(delayed $latency)"
 cold
 same "its ranges" '' "$(image plan $socket behind "${ranges[@]}")"
 with=$(image read "$(field behind device)" /mnt/data/tokens "$shuffled")

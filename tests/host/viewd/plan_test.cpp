@@ -51,6 +51,23 @@ TEST(Plan, IsFollowed)
 	EXPECT_EQ(all_next(plan, 9), Chunks{});
 }
 
+TEST(Plan, PrefetchesBesideTheOneThatIsBeingRead)
+{
+	Plan plan({{7 * MiB, 8 * MiB}, {3 * MiB, 4 * MiB}, {9 * MiB, 10 * MiB}, {7 * MiB, 8 * MiB}});
+	EXPECT_EQ(all_next(plan, 1), Chunks{7});
+	plan.on_read(7 * MiB, 7 * MiB + 4096);
+	EXPECT_EQ(all_next(plan, 1), Chunks{3});
+	plan.on_read(9 * MiB, 9 * MiB + 4096);
+	EXPECT_EQ(all_next(plan, 1), Chunks{}) << "7 and 3 are not read: only one is left out";
+	plan.on_read(7 * MiB + 4096, 8 * MiB);
+	EXPECT_EQ(all_next(plan, 1), Chunks{});
+	plan.on_read(3 * MiB, 3 * MiB + 4096);
+	EXPECT_EQ(all_next(plan, 1), Chunks{9});
+	plan.on_read(3 * MiB + 4096, 4 * MiB);
+	EXPECT_EQ(all_next(plan, 1), Chunks{7}) << "9 is being read since";
+	EXPECT_EQ(all_next(plan, 0), Chunks{});
+}
+
 TEST(Plan, OfNothingIsDone)
 {
 	Plan plan({});

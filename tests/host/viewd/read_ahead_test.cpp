@@ -41,6 +41,18 @@ TEST(ReadAhead, EndsWhereTheDataEnds)
 	EXPECT_TRUE(ahead.on_read(3 * MiB, 3 * MiB + 1, 8).empty());
 }
 
+TEST(ReadAhead, AStreamThatReachedTheEndIsNoneAnyMore)
+{
+	ReadAhead ahead(8 * MiB);
+	for (int pass = 0; pass < 3; pass++) {
+		for (uint64_t at = 0; at < 8 * MiB; at += MiB) {
+			EXPECT_EQ(ahead.active(), at > MiB ? 1u : 0u) << pass << " " << at;
+			ahead.on_read(at, at + MiB, 4);
+		}
+		EXPECT_EQ(ahead.active(), 0u);
+	}
+}
+
 TEST(ReadAhead, PrefetchesEachChunkOnceForReadsInAnyOrder)
 {
 	ReadAhead ahead(size);

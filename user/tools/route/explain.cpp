@@ -11,8 +11,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 
 #include "tools/cli/cli.hpp"
 #include "tools/cli/output.hpp"
@@ -105,13 +107,32 @@ ViewText view_of(const std::string &path, const std::string &codec)
 		 {"reduced_by", where_name(info.where)}}};
 }
 
-// Whether an NVMe drive has a controller that is connected. true for other devices.
-bool is_connected(const std::string &path)
+// The drive that a block device is, or that a file is on, in sysfs. "" if the file system has several, or none.
+fs::path drive_of(const std::string &path)
 {
 	struct stat st = {};
 	if (::stat(path.c_str(), &st))
+		return {};
+	const dev_t number = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	const fs::path drive = fmt::format("/sys/dev/block/{}:{}", major(number), minor(number));
+	std::error_code error;
+	return fs::exists(drive, error) ? drive : fs::path{};
+}
+
+// Whether a file's bytes may be those of a server. A read of one that does not answer may wait for ever, even after a signal,
+// and nobody can unmount it then.
+bool is_remote(const std::string &path)
+{
+	struct statfs fs = {};
+	return !::statfs(path.c_str(), &fs) && drive_of(path).empty() && fs.f_type != BTRFS_SUPER_MAGIC &&
+	       fs.f_type != TMPFS_MAGIC;
+}
+
+// Whether an NVMe drive has a controller that is connected. true for other devices.
+bool is_connected(const fs::path &disk)
+{
+	if (disk.empty())
 		return true;
-	const fs::path disk = fmt::format("/sys/dev/block/{}:{}", major(st.st_rdev), minor(st.st_rdev));
 	std::error_code error;
 	const fs::path whole = fs::exists(disk / "partition", error) ? fs::canonical(disk, error).parent_path() : disk;
 	bool has_controller = false;
@@ -136,10 +157,13 @@ bool is_connected(const std::string &path)
 	return !has_controller;
 }
 
-// Of a block device, or of a file, which may be an image of one. It is read only if it answers soon.
+// Of a block device, or of a file, which may be an image of one.
 ViewText view_at(const std::string &path, const std::string &codec, bool is_device)
 {
-	if (!is_connected(path))
+	// What a network file system has is read on demand only.
+	if (codec.empty() && !is_device && is_remote(path))
+		return {};
+	if (!is_connected(drive_of(path)))
 		return {"unknown: the drive is not connected", {{"error", errno_name(ENOTCONN)}}};
 	std::array<std::byte, view::header_unit> bytes = {};
 	const int rc = first_bytes(path, bytes, std::chrono::seconds(2));
