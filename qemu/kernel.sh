@@ -87,14 +87,14 @@ fetch() {
 	archive=$sources/${package}_$version.tar.xz
 	if [ ! -f "$archive" ]; then
 		step "fetching $package $version"
+		if [ -t 2 ]; then quiet=; else quiet=-qq; fi
+		# Bash does not end a function at a failure whose caller asks for its status, so each step does.
 		(
-			cd "$apt_home/cache/archives"
-			if [ -t 2 ]; then quiet=; else quiet=-qq; fi
-			apt_private apt-get $quiet download "$package=$version" >&2
-			dpkg-deb --fsys-tarfile "$package"_*.deb | tar -xO "./usr/src/$package.tar.xz" >"$archive.part"
-			rm -f "$package"_*.deb
-		) || die "could not fetch $package $version"
-		mv "$archive.part" "$archive"
+			cd "$apt_home/cache/archives" && rm -f "$package"_*.deb &&
+				apt_private apt-get $quiet download "$package=$version" >&2 &&
+				dpkg-deb --fsys-tarfile "$package"_*.deb | tar -xO "./usr/src/$package.tar.xz" >"$archive.part" &&
+				rm -f "$package"_*.deb && mv "$archive.part" "$archive"
+		) || { rm -f "$archive.part"; die "could not fetch $package $version"; }
 		find "$sources" -name "${package}_*" ! -path "$archive" -delete
 	fi
 	touch "$archive"
@@ -240,7 +240,9 @@ cmd_path() {
 cmd_have() {
 	suites_of "$1" >/dev/null
 	locate "$1" "${2:-plain}"
-	[ -f "$home/version" ] && echo "$home"
+	[ -f "$home/version" ] || return
+	touch -c "$home" 2>/dev/null || true # prune() goes by that; the cache may be read-only
+	echo "$home"
 }
 
 cmd_list() {

@@ -7,7 +7,7 @@ root=$(git rev-parse --show-toplevel) || exit 1
 . "$root/scripts/common.sh"
 cd "$root" || exit 1
 failed=0
-mapfile -t staged < <(git diff --cached --name-only --diff-filter=ACMR)
+mapfile -d '' -t staged < <(git diff --cached -z --name-only --diff-filter=ACMR)
 [ ${#staged[@]} -gt 0 ] || exit 0
 # The index may differ from the working tree.
 copy=$(mktemp -d) || exit 1
@@ -41,8 +41,8 @@ mapfile -t shell < <(of '\.sh$|^\.ci/run$')
 mapfile -t python < <(of '\.py$')
 run clang-format "clang-format --dry-run --Werror" "${cpp[@]}"
 if [ ${#kernel[@]} -gt 0 ]; then
-	# Of any kernel in the cache: nothing is downloaded here.
-	built=$(find "$PEERDMA_CACHE/kernels" -path '*/build/.clang-format' 2>/dev/null | sort -V | tail -n 1)
+	# As make lint has it, if that kernel is in the cache: nothing is downloaded here.
+	built=$(find "$PEERDMA_CACHE/kernels" -path "*/kernels/$(newest_kernel)[.-]*/build/.clang-format" ! -path '*.new/*' 2>/dev/null | sort -V | tail -n 1)
 	if [ -n "$built" ]; then
 		kernel_style "${built%/build/.clang-format}" >"$copy/.kernel-format"
 		run "clang-format, the kernel's style" "clang-format --style=file:$copy/.kernel-format --dry-run --Werror" "${kernel[@]}"

@@ -9,7 +9,7 @@ set -euo pipefail
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
 user_packages='g++ libcli11-dev libfmt-dev libisal-dev libtraceevent-dev libtracefs-dev liburing-dev nlohmann-json3-dev pkg-config systemtap-sdt-dev zlib1g-dev'
 program_packages='libibverbs-dev' # what else the guests' test programs are built with
-guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
+guest_packages='e2fsprogs procps python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
 view_packages='iproute2 libisal-dev liblz4-dev libzstd-dev nvme-cli'
 check_packages='bindfs btrfs-progs clang crun dmsetup fsverity git graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev liblz4-dev libzstd-dev linux-headers-amd64 lz4 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind systemd udev xfsprogs zstd'

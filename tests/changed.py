@@ -14,8 +14,8 @@ from pathlib import Path
 READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
 
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
-# group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it;
-# carries:NAME those that run the guest test on a remote drive; meta the runs of the lab that must fail; power the cut of
+# group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it, and those
+# that carry them; carries:NAME those that run the guest test on a remote drive; meta the runs of the lab that must fail; power the cut of
 # the guest's power. A host test selects those that import it, too. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|\.editorconfig", ()),
@@ -31,12 +31,12 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     # lib.sh publishes a GPU by the command, for each test, and so does what must fail.
     (r"user/tools/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz")),
-    (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test",)),
-    (r"tests/meta/.*", ("meta",)),
+    (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test|lab_test",)),
+    (r"tests/meta/.*", ("meta", "host:changed_test|lab_test")),
     # cufile_ways runs these in a guest as well.
-    (r"tests/host/cufile/(?:cufile_ways\.py|conformance/.*)", ("host:.*", "guest:cufile_ways")),
-    # lab_test looks for names of kernels in all tests, and docs_test for what no page may say.
-    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test",)),
+    (r"tests/host/cufile/(?:cufile_ways\.py|random_bytes\.hpp|conformance/.*)", ("host:.*", "guest:cufile_ways")),
+    # lab_test looks for names of kernels in all tests, docs_test for what no page may say, changed_test for who reads what.
+    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test",)),
     (r"tests/host/.*", ("host:.*",)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test")),
@@ -118,7 +118,10 @@ class Affected:
                     elif kind == "group":
                         self.groups.add(value)
                     elif kind == "uses":
-                        self.programs |= with_those_that_run_it(self.root, found[1])
+                        programs = with_those_that_run_it(self.root, found[1])
+                        self.programs |= programs
+                        self.carried |= {path.stem for path in (self.root / "tests/guest").glob("*/**/*.sh")
+                                         if any(names(path, program) for program in programs)}
                     elif kind == "carries":
                         self.carried.add(found[1])
                     elif kind == "power":
@@ -174,5 +177,5 @@ def upstream(root: Path) -> str:
 
 def changed_files(root: Path, base: str) -> list[str]:
     """Files changed since the commit, and files that git does not know."""
-    names = git(root, "diff", "--name-only", "--no-renames", base) + git(root, "ls-files", "--others", "--exclude-standard")
-    return sorted(set(names.splitlines()))
+    names = git(root, "diff", "-z", "--name-only", "--no-renames", base) + git(root, "ls-files", "-z", "--others", "--exclude-standard")
+    return sorted(set(filter(None, names.split("\0"))))

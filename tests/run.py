@@ -136,10 +136,13 @@ def repeat_command(result: Result, boot: list[str]) -> str:
     if lab.BUILD != lab.ROOT / "build":
         words.append(f"BUILD={shlex.quote(str(lab.BUILD))}")
     first, _, rest = result.where.partition("/")
+    if first == "host" and result.test == "tests":
+        return "make check-quick"
     if first == "host":
         program = next((path for path in built_host_tests() if path.stem == result.test), None)
         if program and re.fullmatch(r"[\w/]+\.[\w/]+", result.text):
-            return f"{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
+            build = f"PEERDMA_BUILD={shlex.quote(str(lab.BUILD))} " if lab.BUILD != lab.ROOT / "build" else ""
+            return f"{build}{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
         return " ".join(["make check GROUP=host", f"TEST={result.test}", *words])
     if first == "kernel":
         return " ".join([*(word for word in words if word.startswith("KSRC=")), "qemu/kernel.sh path", result.test])
@@ -197,6 +200,12 @@ class Choice:
     @property
     def host(self) -> bool:
         return self.group == "host" or not (self.group or self.topology)
+
+    def unknown(self) -> list[str]:
+        """Names in TEST of which there is no test."""
+        known = {path.stem for path in host_tests()} | host_programs() | {test.name for test in guest_tests()} | {"powercut"}
+        known |= {path.stem for path in (lab.ROOT / "tests/meta").glob("*.sh")}
+        return [name for name in (self.test or "").split(",") if name and name not in known]
 
     @property
     def nothing(self) -> str:
@@ -298,10 +307,10 @@ def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
 
 # --- Host tests -----------------------------------------------------------------------------------
 
-def host_programs() -> set[str]:
+def host_programs(folder: str = "(?:all/)?") -> set[str]:
     """The programs that are built to be host tests. Another one in their folder was left by an earlier commit."""
-    makefiles = [(lab.ROOT / folder / "Makefile").read_text() for folder in ("user", "tests")]
-    return {name for text in makefiles for name in re.findall(r"tests/host/(?:all/)?(\w+)$", text, re.M)}
+    makefiles = [(lab.ROOT / part / "Makefile").read_text() for part in ("user", "tests")]
+    return {name for text in makefiles for name in re.findall(rf"tests/host/{folder}(\w+)$", text, re.M)}
 
 
 def built_host_tests() -> list[Path]:
@@ -322,14 +331,17 @@ PLAN = re.compile(r"(?:1\.\.(\d+)\s*(?:# *skip\w*\s*(.*))?|\[=+\] Running (\d+) 
 
 async def output_of(*words: str, timeout: float | None = None, **options: Any) -> tuple[int, bytes]:
     """The status and the output of a command. If it does not come to its end, it and all that it has started is ended."""
+    out = None
     start = asyncio.ensure_future(asyncio.create_subprocess_exec(
         *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, **options))
     try:
         out, _ = await asyncio.wait_for((await asyncio.shield(start)).communicate(), timeout)
     finally:
         process = await start
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGTERM)
+        # It may have ended and what it has started may not.
+        if out is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(process.wait(), STOP_SECONDS)
             with contextlib.suppress(ProcessLookupError):
@@ -455,7 +467,7 @@ class Check:
             for make in (lab.make_test_modules, lab.make_module):
                 try:
                     await asyncio.to_thread(make, kernel)
-                except lab.LabError as error:
+                except (lab.LabError, OSError) as error:
                     self.report.add(kernel.name, "modules", "", "failed", str(error))
                     usable = False
         self.kernels[key].set_result(kernel if usable else None)
@@ -589,6 +601,8 @@ class Check:
         chosen = {("meta", test.name): choice.meta for test in metas}
         if affects.power:
             chosen["power", "powercut"] = choice.tier == "all"
+        # Not there before check-all builds them.
+        chosen |= {("host", name): False for name in host_programs("all/") if choice.tier != "all" and affects.host(Path(name))}
         metas = [test for test in metas if choice.meta and choice.names(test.name)]
         for path in host_tests() if choice.host else []:
             if choice.names(path.stem) and affects.host(path):
@@ -607,10 +621,10 @@ class Check:
                 for topology in test.words("topologies"):
                     if not choice.wants(test, k, variant, topology):
                         continue
-                    chosen["guest", test.name] = True
                     if why_not := choice.why_not(test, k, variant):
                         self.report.add(name, test.name, "", "skipped", why_not)
                     else:
+                        chosen["guest", test.name] = True
                         wanted.setdefault((topology, test.notes.get("boot", alone)), []).append(test)
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
@@ -639,6 +653,12 @@ class Check:
             if not self.host_tests_left and self.choice.tier != "all":
                 self.guests.pass_on()
 
+    def incomplete(self) -> set[str]:
+        """The kernels of which something did not run to its end."""
+        places = {result.where.removeprefix("meta/") if result.where != "kernel" else result.test for result in self.report.results
+                  if result.status == "failed" and (result.where == "kernel" or result.test in ("boot", "modules"))}
+        return {k for k in lab.KERNELS for place in places if re.match(rf"{re.escape(k)}(?![\d.])", place)}
+
     async def run(self) -> None:
         tasks = self.plan()
         if self.choice.host and not built_host_tests():
@@ -648,9 +668,10 @@ class Check:
         await asyncio.gather(self.provide_kernels(), *tasks)
         if self.left_out:
             names = f"{len(self.left_out)} tests" if self.choice.tier == "quick" and self.affected.all else " ".join(self.left_out)
-            self.report.step(f"left to make check-all{'' if self.affected.all else ' CHANGED=1'}: {names}")
+            others = f", and all on {' and '.join([*lab.KERNELS[1:], 'a debug kernel'])} and each topology" if self.affected.all else ""
+            self.report.step(f"left to make check-all{'' if self.affected.all else ' CHANGED=1'}: {names}{others}")
         if self.choice.everything and self.affected.all:
-            for k in {k for k, _ in self.kernels}:
+            for k in {k for k, _ in self.kernels} - self.incomplete():
                 for regex, reason in lab.known_splats(k):
                     if regex not in self.used_splats.get(k, set()):
                         self.report.add(k, "splats", regex, "failed", f"no longer met: remove it ({reason})")
@@ -675,6 +696,8 @@ def main() -> int:
     report.step(affected.text)
     if lab.is_on("SHORT") and not choice.short:
         report.step("SHORT=1 changes nothing here: it is for make check-all without a selection")
+    if unknown := choice.unknown():
+        raise lab.LabError(f"TEST={choice.test}: there is no test {' or '.join(unknown)}")
     lab.init_binary()
     lab.pattern_binary()
     keep_the_run_before(lab.BUILD / "check")
@@ -685,7 +708,7 @@ def main() -> int:
         last = "done"
     finally:
         report.step(last)
-        status = report.close(args.times, may_be_empty=not (affected.all or choice.selected or check.left_out))
+        status = report.close(args.times, may_be_empty=not (affected.all or choice.selected))
     if args.json:
         args.json.write_text(json.dumps({"results": [asdict(result) for result in report.results],
                                          "times": [asdict(took) for took in report.times]}, indent=1) + "\n")

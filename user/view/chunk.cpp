@@ -15,6 +15,8 @@ namespace
 
 // File elements that are read and reduced at once. They fit into the second-level cache.
 constexpr uint64_t piece_elements = 1 << 15;
+// File elements that are fetched at once.
+constexpr uint64_t fetched_elements = 16 * piece_elements;
 static_assert(2 * piece_elements * sizeof(int64_t) <= Reducer::most_buffer_bytes);
 static_assert(piece_elements % group_elements == 0);
 
@@ -31,8 +33,14 @@ void Reducer::reduce_chunk(uint64_t chunk, std::byte *to, Buffers &buffers) cons
 {
 	const uint64_t begin = chunk * sum_bytes, end = begin + chunk_bytes(chunk);
 	const ElementRange all = elements_of(codec_, from_.elements(), begin, end);
-	from_.will_read(all.first, all.end - all.first);
+	const auto fetch = [&](uint64_t first) {
+		if (first < all.end)
+			from_.will_read(first, std::min(fetched_elements, all.end - first));
+	};
+	fetch(all.first);
 	for (uint64_t first = all.first; first < all.end; first += piece_elements) {
+		if ((first - all.first) % fetched_elements == 0)
+			fetch(first + fetched_elements);
 		reduce_piece(first, std::min(piece_elements, all.end - first), buffers);
 		const uint64_t at = first / group_elements * codec_.bits; // of the data
 		const uint64_t from = std::max(at, begin), until = std::min(at + buffers.groups.size(), end);

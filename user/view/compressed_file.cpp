@@ -26,7 +26,7 @@ constexpr uint64_t max_spacing = 1ULL << 40;
 
 json json_of(const Source &file)
 {
-	const Identity id = file.identity();
+	const Identity id = file.opened();
 	return {file.name(), id.device, id.inode, id.size, id.mtime, id.ctime};
 }
 
@@ -296,24 +296,6 @@ void CompressedFile::read(uint64_t offset, std::span<std::byte> to) const
 			stream.finish(size_);
 	};
 	decompressors_.with({this, offset, offset + to.size(), from.first, memory_}, begin, use);
-}
-
-// What is decompressed for them, which is no longer than they are.
-void CompressedFile::will_read(uint64_t offset, uint64_t bytes) const
-{
-	Point from;
-	uint64_t end = file_->bytes();
-	{
-		const std::lock_guard lock(mutex_);
-		const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::first);
-		if (after == points_.begin())
-			return;
-		from = *std::prev(after);
-		const auto behind = std::ranges::lower_bound(after, points_.end(), offset + bytes, {}, &Point::first);
-		if (behind != points_.end())
-			end = behind->at;
-	}
-	file_->will_read(from.at, std::min(end - from.at, offset + bytes - from.first));
 }
 
 std::string CompressedFile::save_index() const

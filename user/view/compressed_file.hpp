@@ -38,8 +38,8 @@ public:
 	const std::string &name() const override { return file_->name(); }
 	uint64_t bytes() const override { return size_; }
 	Identity identity() const override { return file_->identity(); }
+	Identity opened() const override { return file_->opened(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override;
-	void will_read(uint64_t offset, uint64_t bytes) const override;
 
 	bool index(uint64_t bytes) override;
 	std::string save_index() const override;

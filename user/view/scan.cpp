@@ -44,7 +44,7 @@ Codec codec_of(Element element, unsigned bits)
 Scan::Scan(const Sequence &files, std::optional<Codec> codec) : files_(files), wanted_(codec)
 {
 	for (const std::unique_ptr<Source> &file : files_.files())
-		identities_.push_back(file->identity());
+		identities_.push_back(file->opened());
 	if (!wanted_ && is_integer(files.element()))
 		return;
 	codec_ = wanted_ ? *wanted_ : Codec::unreduced(files.element());
@@ -106,6 +106,9 @@ bool Scan::advance(uint64_t bytes)
 	}
 	// What was read before a change was made cannot be told from what was read after it.
 	check_unchanged();
+	// Another view's scan may come first now.
+	buffer_ = {};
+	reducer_buffers_ = {};
 	return done;
 }
 

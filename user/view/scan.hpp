@@ -36,7 +36,7 @@ public:
 	// How far it is, in elements. Without a codec each element is read twice.
 	uint64_t steps_done() const;
 	uint64_t steps() const { return files_.elements() * (wanted_ ? 1 : 2); }
-	const std::vector<Identity> &identities() const { return identities_; } // of the files, when it began
+	const std::vector<Identity> &identities() const { return identities_; } // of the files, when they were opened
 	Header header() const;                                                  // when all is done
 
 	// What it has found so far; and the opposite. resume() returns false if these bytes are not of a scan of the same files, unchanged

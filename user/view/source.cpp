@@ -29,6 +29,12 @@ constexpr uint64_t fetched_at_once = 128 << 10;
 
 int64_t nanoseconds(const timespec &time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
+Identity identity_of(const struct stat &st)
+{
+	return {st.st_dev, st.st_ino, static_cast<uint64_t>(st.st_size), nanoseconds(st.st_mtim),
+		nanoseconds(st.st_ctim)};
+}
+
 class PlainFile final : public Source
 {
 public:
@@ -48,20 +54,20 @@ public:
 			::close(fd_);
 			throw SourceError(fmt::format("{}: not a regular file", name_), EINVAL);
 		}
-		bytes_ = static_cast<uint64_t>(st.st_size);
+		opened_ = identity_of(st);
 	}
 	~PlainFile() override { ::close(fd_); }
 
 	const std::string &name() const override { return name_; }
-	uint64_t bytes() const override { return bytes_; }
+	uint64_t bytes() const override { return opened_.size; }
+	Identity opened() const override { return opened_; }
 
 	Identity identity() const override
 	{
 		struct stat st;
 		if (::fstat(fd_, &st) < 0)
 			fail(name_, "cannot be examined", errno);
-		return {st.st_dev, st.st_ino, static_cast<uint64_t>(st.st_size), nanoseconds(st.st_mtim),
-			nanoseconds(st.st_ctim)};
+		return identity_of(st);
 	}
 
 	void read(uint64_t offset, std::span<std::byte> to) const override
@@ -73,8 +79,9 @@ public:
 			if (n < 0)
 				fail(name_, fmt::format("cannot be read at byte {}", offset).c_str(), errno);
 			if (n == 0)
-				throw SourceError(fmt::format("{}: ends at byte {}; it had {}", name_, offset, bytes_),
-						  ENODATA);
+				throw SourceError(
+					fmt::format("{}: ends at byte {}; it had {}", name_, offset, opened_.size),
+					ENODATA);
 			to = to.subspan(static_cast<size_t>(n));
 			offset += static_cast<uint64_t>(n);
 		}
@@ -101,7 +108,7 @@ private:
 
 	const std::string name_;
 	int fd_ = -1;
-	uint64_t bytes_ = 0;
+	Identity opened_;
 };
 
 } // namespace

@@ -48,6 +48,7 @@ public:
 	virtual const std::string &name() const = 0;
 	virtual uint64_t bytes() const = 0;             // when it was opened, decompressed
 	virtual Identity identity() const = 0;          // of the file as it is stored, now. Throws SourceError
+	virtual Identity opened() const = 0;            // the same, when it was opened
 	virtual uint64_t restarts() const { return 0; } // reads that decompressed more than they had to
 	// Fills `to`. Throws SourceError, with ENODATA if the file ends before.
 	virtual void read(uint64_t offset, std::span<std::byte> to) const = 0;

@@ -83,6 +83,7 @@ void ChunkCache::remove(uint64_t view)
 		const auto is_of_view = [&](const ChunkKey &key) { return key.view == view; };
 		std::erase_if(demanded_, is_of_view);
 		std::erase_if(to_prefetch_, is_of_view);
+		std::erase_if(queued_, is_of_view);
 		idle_.wait(lock, [&] { return !found->second.loading; });
 		for (std::list<Entry *> *list : {&used_, &fresh_})
 			for (auto at = list->begin(); at != list->end();) {
@@ -155,10 +156,15 @@ void ChunkCache::prefetch(ChunkKey key)
 		const Lock lock(mutex_);
 		const auto view = views_.find(key.view);
 		if (view == views_.end() || view->second.removed || there_.contains(key) || waiting_.contains(key) ||
-		    to_prefetch_.size() >= entries_.size() ||
-		    std::ranges::find(to_prefetch_, key) != to_prefetch_.end())
+		    to_prefetch_.size() >= entries_.size() || queued_.contains(key))
 			return;
 		to_prefetch_.push_back(key);
+		try {
+			queued_.insert(key);
+		} catch (const std::bad_alloc &) {
+			to_prefetch_.pop_back();
+			throw;
+		}
 	}
 	wanted_.notify_one();
 }
@@ -205,7 +211,8 @@ bool ChunkCache::can_demand() const
 
 bool ChunkCache::can_prefetch() const
 {
-	return !to_prefetch_.empty() && demanded_.empty() && !(free_.empty() && used_.empty());
+	return !to_prefetch_.empty() && demanded_.empty() && !(free_.empty() && used_.empty()) &&
+	       fresh_.size() + prefetching_ < std::max<size_t>(entries_.size() / 2, 1);
 }
 
 // There is some. The entry is in busy_ then.
@@ -238,13 +245,26 @@ void ChunkCache::work()
 		wanted_.wait(lock, [this] { return ending_ || can_demand() || can_prefetch(); });
 		if (ending_)
 			return;
-		std::deque<ChunkKey> &queue = can_demand() ? demanded_ : to_prefetch_;
-		const ChunkKey key = queue.front();
-		queue.pop_front();
+		const bool is_demanded = can_demand();
+		const ChunkKey key = is_demanded ? demanded_.front() : next_to_prefetch();
+		if (is_demanded)
+			demanded_.pop_front();
 		// A prefetch may have begun to load what was demanded then, and the opposite.
-		if (!there_.contains(key))
-			load(lock, key);
+		if (there_.contains(key))
+			continue;
+		prefetching_ += !is_demanded;
+		load(lock, key);
+		prefetching_ -= !is_demanded;
 	}
+}
+
+// There is one.
+ChunkKey ChunkCache::next_to_prefetch()
+{
+	const ChunkKey key = to_prefetch_.front();
+	to_prefetch_.pop_front();
+	queued_.erase(key);
+	return key;
 }
 
 void ChunkCache::load(Lock &lock, ChunkKey key)

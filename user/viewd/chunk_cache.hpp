@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -82,7 +83,8 @@ public:
 
 	// Calls ready, at once if the chunk is there, otherwise by a worker.
 	void get(ChunkKey key, Ready ready);
-	// Loads the chunk if it is not there, unless there is only memory that is held or of other prefetched chunks.
+	// Loads the chunk if it is not there, once there is memory that is not held. Chunks that were prefetched and not used take at most
+	// half of all.
 	void prefetch(ChunkKey key);
 	// How many chunks to prefetch for each stream of a view that has so many now: half of the memory is for what was read, the other
 	// half is shared by the streams of all views that were read lately.
@@ -110,6 +112,7 @@ private:
 	Entry *take_memory();
 	void drop_old();
 	void load(Lock &lock, ChunkKey key);
+	ChunkKey next_to_prefetch();
 	void no_streams(View &view);
 	void hold(Entry *entry);
 	void release(Entry *entry);
@@ -124,6 +127,8 @@ private:
 	std::map<ChunkKey, Entry *> there_; // chunks in memory or being loaded
 	std::map<ChunkKey, std::vector<Ready>> waiting_;
 	std::deque<ChunkKey> demanded_, to_prefetch_;
+	std::set<ChunkKey> queued_; // those in to_prefetch_
+	size_t prefetching_ = 0;    // workers that load a chunk that nobody has demanded
 	std::map<uint64_t, View> views_;
 	std::list<View *> read_; // that have streams, the one that was read least recently first
 	size_t streams_ = 0;     // of these

@@ -2,6 +2,7 @@
 #include "viewd/read_ahead.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "viewd/chunk_cache.hpp"
 
@@ -12,10 +13,14 @@ ChunkRange ReadAhead::on_read(uint64_t begin, uint64_t end, uint64_t most)
 {
 	constexpr uint64_t chunk = ChunkCache::chunk_size;
 	time_++;
-	const auto found = std::ranges::find_if(streams_, [&](const Stream &stream) {
-		return stream.time && begin + slack >= stream.next && begin <= stream.next + slack;
-	});
-	if (found == streams_.end()) {
+	// The one that it follows most closely. One that is over takes the last reads of its pass that come late, and no others.
+	const auto distance = [&](const Stream &one) { return std::max(one.next, begin) - std::min(one.next, begin); };
+	const auto rank = [&](const Stream &one) { return std::pair(one.next >= data_bytes_, distance(one)); };
+	Stream *found = nullptr;
+	for (Stream &one : streams_)
+		if (one.time && distance(one) <= slack && (!found || rank(one) < rank(*found)))
+			found = &one;
+	if (!found) {
 		*std::ranges::min_element(streams_, {}, &Stream::time) = {end, 0, 0, time_};
 		return {};
 	}
@@ -24,12 +29,15 @@ ChunkRange ReadAhead::on_read(uint64_t begin, uint64_t end, uint64_t most)
 	// A request is no step forward if it was sent before and came late.
 	if (end <= stream.next)
 		return {};
+	const bool is_next_chunk = end / chunk > stream.next / chunk;
 	stream.next = end;
 	if (end >= data_bytes_) {
-		stream = {};
+		stream.window = 0;
 		return {};
 	}
-	stream.window = std::min(most, stream.window ? stream.window * 2 : 1);
+	if (!stream.window || is_next_chunk)
+		stream.window = stream.window * 2 + !stream.window;
+	stream.window = std::min(most, stream.window);
 	const uint64_t behind = (end + chunk - 1) / chunk, chunks = (data_bytes_ + chunk - 1) / chunk;
 	const ChunkRange range = {std::max(behind, stream.ahead), std::min(behind + stream.window, chunks)};
 	if (range.empty())

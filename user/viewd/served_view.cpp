@@ -138,14 +138,16 @@ void ServedView::prefetch(uint64_t begin, uint64_t end)
 			const std::lock_guard lock(ahead_mutex_);
 			const bool is_planned = plan_ && plan_->on_read(begin, end);
 			const bool is_streamed = prefetches_ && !is_planned && end > begin;
-			const size_t streams = (prefetches_ ? ahead_.active() : 0) + (plan_ && !plan_->is_done());
-			if (!is_streamed && !streams)
+			if (!is_streamed && !streams() && !shared_)
 				return;
-			const uint64_t most = cache_.share(number_, streams);
+			uint64_t most = share();
 			if (is_streamed) {
 				const ChunkRange range = ahead_.on_read(begin, end, most);
 				for (uint64_t chunk = range.begin; chunk < range.end; chunk++)
 					chunks.push_back(chunk);
+				// It may have been the first of a stream, or the last.
+				if (streams() != shared_)
+					most = share();
 			}
 			while (const auto chunk = plan_ ? plan_->next(most) : std::nullopt)
 				chunks.push_back(*chunk);
@@ -154,6 +156,16 @@ void ServedView::prefetch(uint64_t begin, uint64_t end)
 			cache_.prefetch({number_, chunk});
 	} catch (const std::bad_alloc &) {
 	}
+}
+
+// With ahead_mutex_ held: those that memory is shared among.
+size_t ServedView::streams() const { return (prefetches_ ? ahead_.active() : 0) + (plan_ && !plan_->is_done()); }
+
+// With ahead_mutex_ held: how many chunks to prefetch for each of them.
+uint64_t ServedView::share()
+{
+	shared_ = streams();
+	return cache_.share(number_, shared_);
 }
 
 void ServedView::plan(Plan plan)
@@ -184,6 +196,8 @@ ServedView::Status ServedView::status() const
 		status.restarts += file->restarts();
 	return status;
 }
+
+bool ServedView::is_stale() { return stale_ || (data_bytes_ && !is_fresh(0, data_bytes_)); }
 
 void ServedView::fault(const std::string &what, view::Sequence::Place at)
 {
@@ -224,6 +238,7 @@ int ServedView::load(uint64_t chunk, std::byte *to)
 		if (!unchanged(begin, begin + bytes))
 			return -ENODATA;
 		if (sum != sums_[chunk]) {
+			stale_ = true;
 			fault(fmt::format("chunk {}: its bytes are not those that were published", chunk),
 			      place_of(begin));
 			return -ENODATA;
@@ -233,6 +248,7 @@ int ServedView::load(uint64_t chunk, std::byte *to)
 		fault(error.what(), place_of(begin));
 		return error.error == EIO || error.error == ENOMEM ? -error.error : -ENODATA;
 	} catch (const view::Misfit &misfit) {
+		stale_ = true;
 		fault(misfit.what(), misfit.place);
 		return -ENODATA;
 	} catch (const std::bad_alloc &) {

@@ -44,8 +44,8 @@ public:
 	};
 	struct Status {
 		uint64_t reads = 0, bytes = 0, failed = 0; // of the device
-		bool stale = false; // a file is not as it was when it was scanned: no more chunks are read
-		Fault fault = {};   // the last one
+		bool stale = false;                        // a file is not as it was when it was scanned
+		Fault fault = {};                          // the last one
 		size_t plan_length = 0, plan_position = 0; // ranges
 		uint64_t restarts = 0;                     // of compressed files
 	};
@@ -67,6 +67,8 @@ public:
 	// Fails what waits and what comes.
 	void withdraw();
 	Status status() const;
+	// Whether a file is not as it was when it was scanned, as far as reads or the files' times tell.
+	bool is_stale();
 
 private:
 	struct Parts;
@@ -79,6 +81,8 @@ private:
 	view::Sequence::Place place_of(uint64_t begin) const;
 	void read_data(uint64_t begin, uint64_t end, uint32_t at, const std::shared_ptr<Parts> &parts);
 	void prefetch(uint64_t begin, uint64_t end);
+	size_t streams() const;
+	uint64_t share();
 
 	ChunkCache &cache_;
 	const view::Sequence &files_;
@@ -89,9 +93,10 @@ private:
 	const std::vector<view::Identity> identities_;
 	const uint64_t data_bytes_, device_bytes_;
 	const bool prefetches_;
-	mutable std::mutex ahead_mutex_; // protects ahead_ and plan_
+	mutable std::mutex ahead_mutex_; // protects ahead_, plan_ and shared_
 	ReadAhead ahead_;
 	std::optional<Plan> plan_;
+	size_t shared_ = 0; // streams that the cache was told of
 	std::atomic<bool> stale_ = false;
 	std::atomic<uint64_t> reads_ = 0, bytes_ = 0, failed_ = 0;
 	mutable std::mutex fault_mutex_; // protects fault_

@@ -461,9 +461,9 @@ void Service::reload()
 				continue;
 			}
 			const std::lock_guard view_lock(view->mutex);
-			const bool is_bad =
-				view->state == State::failed || (view->served && view->served->status().stale);
-			if (definition != found.good.end() && definition->second == view->conf && !is_bad)
+			// The last question reads the files' times, which may wait for the storage.
+			if (definition != found.good.end() && definition->second == view->conf &&
+			    view->state != State::failed && !(view->served && view->served->is_stale()))
 				found.good.erase(definition);
 			else if (definition != found.good.end() || !found.bad.contains(name))
 				ending.push_back(name);

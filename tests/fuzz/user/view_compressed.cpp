@@ -21,6 +21,7 @@ public:
 	const std::string &name() const override { return name_; }
 	uint64_t bytes() const override { return bytes_.size(); }
 	view::Identity identity() const override { return {1, 2, bytes_.size(), 3, 4}; }
+	view::Identity opened() const override { return identity(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override
 	{
 		must(offset <= bytes_.size() && to.size() <= bytes_.size() - offset, "reads are within the file");

@@ -19,6 +19,7 @@ while not (ROOT / "qemu/lab.py").exists():
 sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).resolve().parent), str(ROOT / "tests/host"), str(ROOT / "qemu")]
 import run  # noqa: E402
 import tap  # noqa: E402
+import changed  # noqa: E402
 from changed import Affected  # noqa: E402
 
 METAS = sorted((ROOT / "tests/meta").glob("*.sh"))
@@ -90,10 +91,42 @@ def a_guest_test_selects_the_host_tests_that_read_it() -> None:
     readers = {path.stem for path in run.host_tests() if path.suffix in (".py", ".sh") and reads.search(path.read_text())}
     assert readers and readers <= hosts("tests/guest/io/read.sh"), readers
     # It looks for names of kernels in programs and in host tests as well.
-    assert "lab_test" in hosts("tests/guest/lifetime/owner.cpp") and hosts("tests/host/tools/bench.sh") == {"bench", "lab_test", "docs_test"}
+    assert "lab_test" in hosts("tests/guest/lifetime/owner.cpp")
     # It imports the other, and docs_test looks for names in these.
     assert {"reasons", "check_tree_test"} <= hosts("tests/host/docs/reasons.py")
     assert "docs_test" in hosts("tests/tools/stress.cpp")
+
+
+def a_host_test_selects_those_that_read_all_of_them() -> None:
+    for file, those in (("tests/host/tools/bench.sh", {"changed_test", "lab_test", "docs_test"}), ("tests/mutants.py", {"mutants_test", "lab_test"}),
+                        ("tests/meta/warn.sh", {"changed_test", "lab_test"})):
+        assert those <= hosts(file) and len(hosts(file)) < 6, hosts(file)
+
+
+def a_program_selects_the_tests_that_carry_those_that_run_it() -> None:
+    carrier = GUESTS["fabric_io"].path.read_text()
+    carried = [test for test in GUESTS.values() if changed.carries(GUESTS["fabric_io"].path, test.name)]
+    assert len(carried) > 3, carrier
+    programs = {path.stem: path for folder in ("tests/guest", "tests/tools") for path in (ROOT / folder).rglob("*.cpp")}
+    named = {name for name in programs for test in carried if changed.names(test.path, name)}
+    assert {"neighbours", "stress"} <= named, named
+    for name in named:
+        file = str(programs[name].relative_to(ROOT))
+        assert affected(file).all or "fabric_io" in guests(file), file
+
+
+def what_a_program_of_the_host_includes_selects_the_guest_test_that_runs_it() -> None:
+    todo, seen = list((ROOT / "tests/host/cufile/conformance").iterdir()), set()
+    while todo:
+        path = todo.pop().resolve()
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        todo += [path.parent / name for name in re.findall(r'^#include "(.*)"', path.read_text(), re.M)]
+    files = [str(path.relative_to(ROOT)) for path in seen if ROOT / "tests/host" in path.parents]
+    assert "tests/host/cufile/random_bytes.hpp" in files, files
+    for file in files:
+        assert "cufile_ways" in guests(file), file
 
 
 def parts_select_their_groups() -> None:
@@ -140,17 +173,24 @@ def what_another_tier_runs_is_named() -> None:
     async def left_out(*files: str) -> list[str]:
         return (await jobs("check", *files))[1]
     assert asyncio.run(left_out("tests/guest/faults/iofaults.sh")) == ["iofaults"]
-    assert asyncio.run(left_out("tests/guest/face/nodes.sh", "tests/guest/io/read.sh")) == ["nodes"]
+    assert asyncio.run(left_out("tests/guest/face/nodes.sh", "tests/guest/io/read.sh")) == ["fabric_io", "nodes"]
     assert asyncio.run(left_out(".gitignore")) == [] and asyncio.run(jobs("all", ".gitignore")) == (0, [])
     assert "warn" in asyncio.run(left_out("tests/meta/warn.sh"))
     assert {"warn", "powercut"} <= set(asyncio.run(left_out("kernel/memory/mem.c")))
+    threads = run.host_programs("all/")
+    assert threads and threads <= set(asyncio.run(left_out("user/cufile/api/driver.cpp"))), "whether they were built or not"
+    # Those that are long on every plain kernel are left out as well.
+    long = {name for name, test in GUESTS.items() if "plain" in test.words("long") and "debug" not in test.words("tier")}
+    assert long and long <= set(asyncio.run(left_out("kernel/memory/mem.c"))), long
     # A host test of its name is of the tier.
     assert "cufile_ways" in asyncio.run(left_out("user/cufile/api/driver.cpp"))
 
 
 if __name__ == "__main__":
     sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
-                      a_test_selects_those_that_run_it, a_guest_test_selects_the_host_tests_that_read_it,
+                      a_test_selects_those_that_run_it, a_host_test_selects_those_that_read_all_of_them,
+                      a_program_selects_the_tests_that_carry_those_that_run_it,
+                      what_a_program_of_the_host_includes_selects_the_guest_test_that_runs_it, a_guest_test_selects_the_host_tests_that_read_it,
                       without_an_upstream_everything_is_selected,
                       parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing,
                       what_another_tier_runs_is_named]))

@@ -154,7 +154,8 @@ def what_is_ended_early_leaves_no_process() -> None:
     async def ended(how: str) -> int:
         with tempfile.TemporaryDirectory() as folder:
             child = Path(folder) / "child"
-            words = ("sh", "-c", f"sleep 100 & echo $! >{child}; wait")
+            # The command may have ended itself.
+            words = ("sh", "-c", f"sleep 100 & echo $! >{child}; {'' if how == 'orphan' else 'wait'}")
             task = asyncio.create_task(run.output_of(*words, timeout=None if how == "cancel" else 0.5))
             while not (child.exists() and child.read_text()):
                 await asyncio.sleep(0.01)
@@ -163,7 +164,7 @@ def what_is_ended_early_leaves_no_process() -> None:
             with contextlib.suppress(asyncio.CancelledError, asyncio.TimeoutError):
                 await task
             return int(child.read_text())
-    for how in ("cancel", "timeout"):
+    for how in ("cancel", "timeout", "orphan"):
         pid = asyncio.run(ended(how))
         for _ in range(50):
             if not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -171,6 +172,21 @@ def what_is_ended_early_leaves_no_process() -> None:
             time.sleep(0.1)
         else:
             raise AssertionError(f"{how}: its child runs")
+
+
+def an_entry_of_a_kernel_that_did_not_run_is_not_called_unmet() -> None:
+    check = run.Check(run.Choice(None, "plain", None, None), run.Report())
+    for where, test in (("kernel", f"{run.NEWEST} debug"), (f"{run.OLDEST}/switch", "boot"), (f"{run.NEWEST}1/switch", "boot")):
+        check.report.results = [run.Result(where, test, "", "failed")]
+        assert check.incomplete() == {k for k in run.lab.KERNELS if k in (test.split()[0], where.split("/")[0])}, where
+    check.report.results = [run.Result(f"{run.NEWEST}/switch", "read", "", "failed"), run.Result(f"{run.NEWEST}/switch", "boot", "", "passed")]
+    assert not check.incomplete()
+
+
+def a_name_of_no_test_is_refused() -> None:
+    def unknown(names: str) -> list[str]:
+        return run.Choice(None, "plain", None, None, names).unknown()
+    assert unknown("read,no_such_test,lab_test,unit,powercut,warn") == ["no_such_test"] and not unknown("read") and unknown("no") == ["no"]
 
 
 def a_slot_is_not_given_to_a_job_that_was_ended() -> None:
@@ -196,4 +212,5 @@ if __name__ == "__main__":
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
                       a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program,
                       a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process,
+                      an_entry_of_a_kernel_that_did_not_run_is_not_called_unmet, a_name_of_no_test_is_refused,
                       a_slot_is_not_given_to_a_job_that_was_ended]))

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -406,6 +407,12 @@ TEST_F(Compressed, GoesOnWithItsIndex)
 				EXPECT_NE(*error.what(), 0);
 			}
 		}
+		CompressedFile changed(view::open_plain(folder / "a"), decompressors);
+		changed.index(1);
+		std::ofstream(folder / "a", std::ios::app) << 'x';
+		saved = changed.save_index();
+		EXPECT_FALSE(CompressedFile(view::open_plain(folder / "a"), decompressors).resume_index(saved))
+			<< "it has changed meanwhile";
 		CompressedFile other(view::open_plain(write("b", bytes)), decompressors);
 		EXPECT_FALSE(other.resume_index(saved)) << "another file";
 	}

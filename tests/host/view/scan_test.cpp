@@ -195,6 +195,15 @@ TEST_F(ViewScan, NoticesAChange)
 	scanned_while("replaced", [&](const std::string &path) { fs::rename(write<uint32_t>("other", {1}), path); });
 }
 
+TEST_F(ViewScan, NoticesAChangeBeforeItBegan)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	const Sequence files = sequence(Element::u32, {path});
+	fs::resize_file(path, 4004);
+	EXPECT_EQ(thrown<view::Changed>([&] { Scan(files, Codec::parse("u32:17")).advance(1 << 20); }),
+		  path + ": changed while it was scanned");
+}
+
 TEST_F(ViewScan, GoesOnWhereItWas)
 {
 	const std::string path = write("a", tokens(1200000, 18));

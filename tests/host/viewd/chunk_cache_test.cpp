@@ -180,14 +180,15 @@ TEST(ChunkCache, Prefetches)
 	EXPECT_EQ(cache.counts().wasted, 0u);
 }
 
-TEST(ChunkCache, PrefetchesOnlyIntoMemoryThatIsNotPrefetchedInto)
+TEST(ChunkCache, PrefetchesIntoHalfOfItsMemory)
 {
-	ChunkCache cache(3, 1);
+	ChunkCache cache(6, 1);
 	const uint64_t view = cache.add(fill);
-	for (const uint64_t chunk : {1, 2, 3})
+	for (const uint64_t chunk : {1, 2, 3, 4})
 		cache.prefetch({view, chunk});
 	until([&] { return cache.counts().prefetched == 3; });
-	cache.prefetch({view, 4});
+	std::this_thread::sleep_for(20ms);
+	EXPECT_EQ(cache.counts().prefetched, 3u);
 	EXPECT_TRUE(is_there(ask(cache, {view, 1}))); // its memory is then used for 4
 	until([&] { return cache.counts().prefetched == 4; });
 	for (const uint64_t chunk : {2, 3, 4})
@@ -195,20 +196,35 @@ TEST(ChunkCache, PrefetchesOnlyIntoMemoryThatIsNotPrefetchedInto)
 	EXPECT_EQ(cache.counts().wasted, 0u);
 }
 
+// Reads here and there, with some chunks prefetched behind each for nothing.
+TEST(ChunkCache, KeepsWhatWasUsedBesideWhatWasPrefetchedInVain)
+{
+	ChunkCache cache(20, 1);
+	const uint64_t view = cache.add(fill);
+	for (uint64_t i = 0; i < 100; i++) {
+		EXPECT_FALSE(ask(cache, {view, 10 * i}).get().error);
+		for (uint64_t behind = 1; behind <= 3; behind++)
+			cache.prefetch({view, 10 * i + behind});
+	}
+	std::this_thread::sleep_for(20ms);
+	for (uint64_t i = 95; i < 100; i++)
+		EXPECT_TRUE(is_there(ask(cache, {view, 10 * i}))) << i;
+}
+
 TEST(ChunkCache, DemandTakesPrefetchedMemoryAndCountsIt)
 {
 	ChunkCache cache(2, 1);
 	const uint64_t view = cache.add(fill);
 	cache.prefetch({view, 1});
-	cache.prefetch({view, 2});
-	until([&] { return cache.counts().prefetched == 2; });
+	until([&] { return cache.counts().prefetched == 1; });
+	const Answer held = ask(cache, {view, 2}).get();
 	EXPECT_TRUE(holds(ask(cache, {view, 3}).get(), 3));
 	EXPECT_EQ(cache.counts().wasted, 1u);
 }
 
 TEST(ChunkCache, DropsWhatWasPrefetchedInVain)
 {
-	ChunkCache cache(4, 1);
+	ChunkCache cache(6, 1);
 	const uint64_t view = cache.add(fill);
 	for (const uint64_t chunk : {100, 101, 102})
 		cache.prefetch({view, chunk});
@@ -218,11 +234,11 @@ TEST(ChunkCache, DropsWhatWasPrefetchedInVain)
 		EXPECT_TRUE(holds(ask(cache, {view, chunk}).get(), chunk));
 	EXPECT_EQ(cache.counts().wasted, 0u);
 	EXPECT_TRUE(is_there(ask(cache, {view, 101}))) << "one that is used is not dropped";
-	for (uint64_t chunk = 10; chunk < 20; chunk++)
+	for (uint64_t chunk = 10; chunk < 26; chunk++)
 		EXPECT_TRUE(holds(ask(cache, {view, chunk}).get(), chunk));
 	EXPECT_EQ(cache.counts().wasted, 2u);
 	const uint64_t misses = cache.counts().misses;
-	for (const uint64_t chunk : {17, 18, 19})
+	for (const uint64_t chunk : {20, 21, 22, 23, 24, 25})
 		EXPECT_TRUE(holds(ask(cache, {view, chunk}).get(), chunk));
 	EXPECT_EQ(cache.counts().misses, misses) << "their memory is used";
 }

@@ -2,6 +2,7 @@
 // Which reads are recognized as sequential, and what is prefetched for them.
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -51,6 +52,34 @@ TEST(ReadAhead, AStreamThatReachedTheEndIsNoneAnyMore)
 		}
 		EXPECT_EQ(ahead.active(), 0u);
 	}
+}
+
+// As what looks for a file system at the end of a drive does.
+TEST(ReadAhead, AReadOfTheTailIsOfNoPass)
+{
+	ReadAhead ahead(8 * MiB);
+	ahead.on_read(8 * MiB - 4096, 8 * MiB, 4);
+	for (uint64_t at = 0; at < 8 * MiB; at += MiB)
+		ahead.on_read(at, at + MiB, 4);
+	EXPECT_EQ(ahead.active(), 0u);
+}
+
+TEST(ReadAhead, ThoseThatComeLateAreNoNewStream)
+{
+	ReadAhead ahead(8 * MiB);
+	std::vector<uint64_t> order(32);
+	std::iota(order.begin(), order.end(), 0);
+	std::ranges::rotate(order.end() - 4, order.end() - 1, order.end()); // 28 to 30 come after 31
+	for (const uint64_t at : order)
+		ahead.on_read(at * MiB / 4, (at + 1) * MiB / 4, 4);
+	EXPECT_EQ(ahead.active(), 0u);
+}
+
+TEST(ReadAhead, GrowsWithTheChunksNotWithTheRequests)
+{
+	ReadAhead ahead(size);
+	for (uint64_t at = 0; at < 256 << 10; at += 4096)
+		EXPECT_LE(ahead.on_read(at, at + 4096, 100).end, 2u);
 }
 
 TEST(ReadAhead, PrefetchesEachChunkOnceForReadsInAnyOrder)

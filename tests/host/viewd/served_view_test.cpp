@@ -207,6 +207,7 @@ TEST(ServedView, TellsBytesThatChangedWithoutATime)
 	EXPECT_EQ(served.status().fault.text, "chunk 1: its bytes are not those that were published");
 	EXPECT_EQ(served.status().fault.file, path);
 	EXPECT_EQ(served.status().fault.element, (1 << 20) / 17 * 8u);
+	EXPECT_TRUE(served.is_stale());
 }
 
 // A store to a mapping that does not fit any more, on a filesystem that does not note when it was made.
@@ -264,6 +265,7 @@ public:
 	const std::string &name() const override { return file_->name(); }
 	uint64_t bytes() const override { return file_->bytes(); }
 	view::Identity identity() const override { return file_->identity(); }
+	view::Identity opened() const override { return file_->opened(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override
 	{
 		if (fails)

@@ -742,6 +742,10 @@ TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
 	service->reload();
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
 	EXPECT_EQ(view_of("v")["stale"], false);
+
+	write("a", tokens(1002, 19)); // and nobody reads it
+	service->reload();
+	EXPECT_EQ(settled("v")["codec"], "u32:19");
 }
 
 // The file system of its folder may have become read-only.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -108,11 +110,8 @@ ViewText view_of(const std::string &path, const std::string &codec)
 }
 
 // The drive that a block device is, or that a file is on, in sysfs. "" if the file system has several, or none.
-fs::path drive_of(const std::string &path)
+fs::path drive_of(const struct stat &st)
 {
-	struct stat st = {};
-	if (::stat(path.c_str(), &st))
-		return {};
 	const dev_t number = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
 	const fs::path drive = fmt::format("/sys/dev/block/{}:{}", major(number), minor(number));
 	std::error_code error;
@@ -123,14 +122,24 @@ fs::path drive_of(const std::string &path)
 // and nobody can unmount it then.
 bool is_remote(const std::string &path)
 {
+	struct stat st = {};
 	struct statfs fs = {};
-	return !::statfs(path.c_str(), &fs) && drive_of(path).empty() && fs.f_type != BTRFS_SUPER_MAGIC &&
-	       fs.f_type != TMPFS_MAGIC;
+	if (::stat(path.c_str(), &st))
+		return errno != ENOENT;
+	if (!drive_of(st).empty())
+		return false;
+	// Those that have no drive, several, or those of another file system.
+	constexpr std::array<int64_t, 4> local = {BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, RAMFS_MAGIC, TMPFS_MAGIC};
+	return ::statfs(path.c_str(), &fs) || std::ranges::find(local, int64_t{fs.f_type}) == local.end();
 }
 
 // Whether an NVMe drive has a controller that is connected. true for other devices.
-bool is_connected(const fs::path &disk)
+bool is_connected(const std::string &path)
 {
+	struct stat st = {};
+	if (::stat(path.c_str(), &st))
+		return true;
+	const fs::path disk = drive_of(st);
 	if (disk.empty())
 		return true;
 	std::error_code error;
@@ -163,7 +172,7 @@ ViewText view_at(const std::string &path, const std::string &codec, bool is_devi
 	// What a network file system has is read on demand only.
 	if (codec.empty() && !is_device && is_remote(path))
 		return {};
-	if (!is_connected(drive_of(path)))
+	if (!is_connected(path))
 		return {"unknown: the drive is not connected", {{"error", errno_name(ENOTCONN)}}};
 	std::array<std::byte, view::header_unit> bytes = {};
 	const int rc = first_bytes(path, bytes, std::chrono::seconds(2));
