@@ -1027,6 +1027,20 @@ def folder_of_a_run(path: Path) -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuses a folder in which another guest runs: they would share disks and logs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise LabError(f"a guest runs in {folder}: choose another folder with -o") from None
+    finally:
+        os.close(lock)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-k", default=os.environ.get("K") or NEWEST, help=f"kernel: {' or '.join(KERNELS)}")
@@ -1041,9 +1055,10 @@ def main() -> int:
     args = parser.parse_args()
     out = folder_of_a_run(args.o)
     found = ready_kernel(args.k, variant_of(args.d))
-    outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
-                                     out, args.gpu, trace=args.trace, counting=args.count, lines=args.lines,
-                                     patience=180 if args.d else 60, say=print)))
+    guest = Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests], out, args.gpu, trace=args.trace,
+                  counting=args.count, lines=args.lines, patience=180 if args.d else 60, say=print)
+    with alone_in(out):
+        outcome = asyncio.run(boot(guest))
     for reason in outcome.reasons:
         print("\n  ".join([f"FAILED {reason}", *reason.notes]))
     print(f"{'good' if outcome.ok else 'bad'} run of {outcome.seconds:.1f} s, logs in {outcome.guest.out}")

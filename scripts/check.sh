@@ -36,7 +36,7 @@ only_all() {
 if [ -n "${T:-}" ] && [ ! -f "$PEERDMA_ROOT/qemu/topo/$T.args" ]; then
 	die "T=$T is no topology: $(cd "$PEERDMA_ROOT/qemu/topo" && printf '%s\n' *.args | sed 's/\.args$//' | paste -sd ' ')"
 fi
-# One at a time: all use the same folder. Those that this one starts keep the lock until they end.
+# One at a time: all use the same folder. tests/run.py keeps the lock until it ends.
 mkdir -p "$PEERDMA_BUILD"
 exec 7>"$PEERDMA_BUILD/check.lock"
 flock -n 7 || { say "waiting for another check in $PEERDMA_BUILD"; flock 7; }

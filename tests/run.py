@@ -330,10 +330,11 @@ PLAN = re.compile(r"(?:1\.\.(\d+)\s*(?:# *skip\w*\s*(.*))?|\[=+\] Running (\d+) 
 
 
 async def output_of(*words: str, timeout: float | None = None, **options: Any) -> tuple[int, bytes]:
-    """The status and the output of a command. If it does not come to its end, it and all that it has started is ended."""
+    """The status and the output of a command. If it does not come to its end, it and all that it has started is ended; if this
+    process is killed, it is asked to end."""
     out = None
     start = asyncio.ensure_future(asyncio.create_subprocess_exec(
-        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, **options))
+        "setpriv", "--pdeathsig", "TERM", "--", *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, **options))
     try:
         out, _ = await asyncio.wait_for((await asyncio.shield(start)).communicate(), timeout)
     finally:

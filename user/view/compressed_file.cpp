@@ -207,8 +207,9 @@ bool CompressedFile::measure(Walk &walk, uint64_t most)
 
 std::unique_ptr<DecodedStream> CompressedFile::begin_stream(const Point &from) const
 {
-	return std::make_unique<DecodedStream>(Decoder::begin(kind_, *file_, from, decompressors_.most()),
-					       [this](const Decoder &decoder) { passes(decoder); });
+	return std::make_unique<DecodedStream>(
+		Decoder::begin(kind_, *file_, from, decompressors_.most()),
+		[this](const Decoder &decoder) { passes(decoder); }, stopped_);
 }
 
 void CompressedFile::end_frame(Walk &walk, uint64_t content)
@@ -296,6 +297,12 @@ void CompressedFile::read(uint64_t offset, std::span<std::byte> to) const
 			stream.finish(size_);
 	};
 	decompressors_.with({this, offset, offset + to.size(), from.first, memory_}, begin, use);
+}
+
+void CompressedFile::stop()
+{
+	stopped_ = true;
+	decompressors_.stop(this);
 }
 
 std::string CompressedFile::save_index() const

@@ -40,6 +40,7 @@ public:
 	Identity identity() const override { return file_->identity(); }
 	Identity opened() const override { return file_->opened(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override;
+	void stop() override;
 
 	bool index(uint64_t bytes) override;
 	std::string save_index() const override;
@@ -77,6 +78,7 @@ private:
 	mutable std::vector<Point> points_;    // in order
 	mutable uint64_t spacing_ = 256 << 10; // the least between points, decompressed
 	mutable std::atomic<uint64_t> restarts_ = 0;
+	std::atomic<bool> stopped_ = false;
 };
 
 // Throws SourceError.

@@ -21,14 +21,17 @@ constexpr uint64_t near = 64 << 20;
 
 } // namespace
 
-DecodedStream::DecodedStream(std::unique_ptr<Decoder> decoder, std::function<void(const Decoder &)> passes)
-	: decoder_(std::move(decoder)), passes_(std::move(passes)), buffer_(buffer_bytes)
+DecodedStream::DecodedStream(std::unique_ptr<Decoder> decoder, std::function<void(const Decoder &)> passes,
+			     const std::atomic<bool> &stopped)
+	: decoder_(std::move(decoder)), passes_(std::move(passes)), stopped_(stopped), buffer_(buffer_bytes)
 {
 }
 
 // Returns how many bytes came. 0: a frame has ended, or the file.
 size_t DecodedStream::advance()
 {
+	if (stopped_)
+		throw SourceError(fmt::format("{}: is read no more", decoder_->file().name()), ECANCELED);
 	if (buffer_.size() - end_ < buffer_bytes / 4) {
 		kept_ = std::min(kept_, kept_most);
 		std::memmove(buffer_.data(), buffer_.data() + end_ - kept_, kept_);
@@ -121,6 +124,8 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 	const Clock::time_point began = Clock::now();
 	Place taken = slots_.end();
 	while (taken == slots_.end()) {
+		if (stopped_.contains(wanted.owner))
+			throw SourceError("a compressed file is read no more", ECANCELED);
 		const Place found = nearest(wanted);
 		if (found == slots_.end()) {
 			if (make_room(wanted.memory)) {
@@ -187,10 +192,20 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 	changed_.notify_all();
 }
 
+void Decompressors::stop(const void *owner)
+{
+	{
+		const Lock lock(mutex_);
+		stopped_.insert(owner);
+	}
+	changed_.notify_all();
+}
+
 void Decompressors::forget(const void *owner)
 {
 	{
 		const Lock lock(mutex_);
+		stopped_.erase(owner);
 		std::erase_if(slots_, [&](const Slot &slot) {
 			if (slot.owner != owner)
 				return false;

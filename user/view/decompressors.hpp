@@ -7,6 +7,7 @@
 // as the decompressor comes nearer; without that each would begin anew at the point.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -27,8 +29,9 @@ namespace view
 class DecodedStream
 {
 public:
-	// passes: called where the decoder is at a point.
-	DecodedStream(std::unique_ptr<Decoder> decoder, std::function<void(const Decoder &)> passes);
+	// passes: called where the decoder is at a point. Once `stopped` is set nothing is decompressed: SourceError, ECANCELED.
+	DecodedStream(std::unique_ptr<Decoder> decoder, std::function<void(const Decoder &)> passes,
+		      const std::atomic<bool> &stopped);
 
 	uint64_t begin() const { return decoder_->position() - kept_; } // from where it can read
 	uint64_t position() const { return decoder_->position(); }      // to where it has read
@@ -44,6 +47,7 @@ private:
 
 	const std::unique_ptr<Decoder> decoder_;
 	const std::function<void(const Decoder &)> passes_;
+	const std::atomic<bool> &stopped_;
 	std::vector<std::byte> buffer_;
 	size_t end_ = 0, kept_ = 0; // the last kept_ bytes before buffer_[end_]
 };
@@ -69,6 +73,8 @@ public:
 	// Calls `use` with a stream that can read from the offset on; no other thread uses it meanwhile. If `use` throws, the stream is
 	// forgotten.
 	void with(const Wanted &wanted, const Begin &begin, const std::function<void(DecodedStream &)> &use);
+	// Who waits for a stream of that file, or will, gets SourceError, ECANCELED, until it is forgotten.
+	void stop(const void *owner);
 	// Forgets the streams of a file. None may be in use.
 	void forget(const void *owner);
 
@@ -105,6 +111,7 @@ private:
 	std::condition_variable changed_;
 	std::list<Slot> slots_; // the least recently used first
 	std::vector<const Wanted *> waiting_;
+	std::set<const void *> stopped_;
 	uint64_t used_ = 0, reserved_ = 0;
 };
 

@@ -52,6 +52,8 @@ public:
 	virtual uint64_t restarts() const { return 0; } // reads that decompressed more than they had to
 	// Fills `to`. Throws SourceError, with ENODATA if the file ends before.
 	virtual void read(uint64_t offset, std::span<std::byte> to) const = 0;
+	// Reads end with ECANCELED from now on, those that are under way as soon as they can: for those that take long.
+	virtual void stop() {}
 	// These bytes are read next, in pieces: what is not in memory is fetched at once, and not awaited.
 	virtual void will_read(uint64_t, uint64_t /*bytes*/) const {}
 };

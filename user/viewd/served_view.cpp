@@ -48,7 +48,13 @@ ServedView::ServedView(ChunkCache &cache, const view::Sequence &files, const vie
 
 ServedView::~ServedView() { withdraw(); }
 
-void ServedView::withdraw() { cache_.remove(number_); }
+// A load may be decompressing a long file, or wait for those that do.
+void ServedView::withdraw()
+{
+	for (const std::unique_ptr<view::Source> &file : files_.files())
+		file->stop();
+	cache_.remove(number_);
+}
 
 void ServedView::read(uint64_t offset, uint32_t bytes, std::shared_ptr<ViewRead> read)
 {

@@ -177,6 +177,17 @@ def the_folder_of_a_run_is_one_that_a_guest_sees() -> None:
         assert said == f"-o {path}: expected a folder below {lab.BUILD}", said
 
 
+def a_guest_has_its_folder_for_itself() -> None:
+    def another() -> None:
+        with lab.alone_in(Path(folder)):
+            raise AssertionError("two guests in one folder")
+    with tempfile.TemporaryDirectory() as folder:
+        with lab.alone_in(Path(folder)):
+            assert refused(another) == f"a guest runs in {folder}: choose another folder with -o"
+        with lab.alone_in(Path(folder)):
+            pass
+
+
 def end_checks() -> None:
     for line, kind in (("check p2pmem not ok d lost 1", "leak"), ("check modules not ok x", "module-reference"),
                        ("check kmemleak not ok 1", "leak"), ("check kcsan not ok 0", "kcsan"),
@@ -358,7 +369,8 @@ def of_the_jobs_that_wait_the_longest_begins_first() -> None:
 
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
-    skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees, end_checks, splats_found, quiet_lines, known_splats,
+    skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees,
+    a_guest_has_its_folder_for_itself, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
     of_the_jobs_that_wait_the_longest_begins_first]

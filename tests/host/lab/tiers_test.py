@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import subprocess
 import sys
 import tempfile
 import time
@@ -150,6 +151,14 @@ def a_job_that_cannot_be_done_fails_alone() -> None:
     assert [(result.where, result.status, result.reason) for result in results] == [("k/switch", "failed", "no space left")]
 
 
+def wait_for_end(pid: int) -> None:
+    for _ in range(50):
+        if not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {pid} runs")
+
+
 def what_is_ended_early_leaves_no_process() -> None:
     async def ended(how: str) -> int:
         with tempfile.TemporaryDirectory() as folder:
@@ -165,13 +174,19 @@ def what_is_ended_early_leaves_no_process() -> None:
                 await task
             return int(child.read_text())
     for how in ("cancel", "timeout", "orphan"):
-        pid = asyncio.run(ended(how))
-        for _ in range(50):
-            if not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes():
-                break
-            time.sleep(0.1)
-        else:
-            raise AssertionError(f"{how}: its child runs")
+        wait_for_end(asyncio.run(ended(how)))
+
+
+def what_is_killed_leaves_no_process() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        child = Path(folder) / "child"
+        text = f"import asyncio, run; asyncio.run(run.output_of('sh', '-c', 'echo $$ >{child}; exec sleep 100'))"
+        one = subprocess.Popen([sys.executable, "-c", text], cwd=ROOT / "tests")
+        while not (child.exists() and child.read_text()):
+            time.sleep(0.01)
+        one.kill()
+        one.wait()
+        wait_for_end(int(child.read_text()))
 
 
 def an_entry_of_a_kernel_that_did_not_run_is_not_called_unmet() -> None:
@@ -211,6 +226,6 @@ if __name__ == "__main__":
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
                       a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program,
-                      a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process,
+                      a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process, what_is_killed_leaves_no_process,
                       an_entry_of_a_kernel_that_did_not_run_is_not_called_unmet, a_name_of_no_test_is_refused,
                       a_slot_is_not_given_to_a_job_that_was_ended]))

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -245,6 +246,64 @@ TEST_F(Compressed, IsReadByTurns)
 	for (std::thread &thread : threads)
 		thread.join();
 	EXPECT_EQ(file.restarts(), 0u);
+}
+
+// Whose reads, once it is closed, wait until it is opened.
+class Gate final : public view::Source
+{
+public:
+	explicit Gate(std::unique_ptr<view::Source> file) : file_(std::move(file)) {}
+	const std::string &name() const override { return file_->name(); }
+	uint64_t bytes() const override { return file_->bytes(); }
+	view::Identity identity() const override { return file_->identity(); }
+	view::Identity opened() const override { return file_->opened(); }
+	void read(uint64_t offset, std::span<std::byte> to) const override
+	{
+		waits = closed.load();
+		waits.notify_all();
+		closed.wait(true);
+		file_->read(offset, to);
+	}
+	std::atomic<bool> closed = false;
+	mutable std::atomic<bool> waits = false;
+
+private:
+	const std::unique_ptr<view::Source> file_;
+};
+
+TEST_F(Compressed, EndsReadsWhenItIsStopped)
+{
+	Bytes all(8 * MiB); // that do not compress, so that the file is read meanwhile
+	std::mt19937 random(1);
+	std::ranges::generate(all, [&] { return static_cast<std::byte>(random()); });
+	Decompressors patient(64 * MiB, std::chrono::seconds(60));
+	auto file = std::make_unique<Gate>(view::open_plain(write("a", zstd_of(all))));
+	Gate &gate = *file;
+	CompressedFile compressed(std::move(file), patient);
+	while (!compressed.index(MiB)) {}
+	const auto error_of = [&](size_t at, size_t bytes) {
+		Bytes got(bytes);
+		try {
+			compressed.read(at, got);
+		} catch (const SourceError &error) {
+			return error.error;
+		}
+		return 0;
+	};
+	EXPECT_EQ(error_of(0, 4096), 0);
+	// One decompresses, and one waits for those that may come before it.
+	gate.closed = true;
+	std::future<int> reads = std::async(std::launch::async, error_of, 4096, MiB);
+	gate.waits.wait(false);
+	std::future<int> waits = std::async(std::launch::async, error_of, 4 * MiB, 4096);
+	EXPECT_EQ(waits.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+	compressed.stop();
+	EXPECT_EQ(waits.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+	gate.closed = false;
+	gate.closed.notify_all();
+	EXPECT_EQ(waits.get(), ECANCELED);
+	EXPECT_EQ(reads.get(), ECANCELED);
+	EXPECT_EQ(error_of(0, 4096), ECANCELED);
 }
 
 TEST_F(Compressed, KeepsItsMemoryBounded)
