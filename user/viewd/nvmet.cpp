@@ -185,6 +185,26 @@ bool Nvmet::may_more(const std::string &nqn, const std::vector<std::string> &hos
 	return false;
 }
 
+void Nvmet::close_if_more(const std::string &serial, const std::string &nqn, const std::vector<std::string> &hosts)
+{
+	const auto [begin, end] = left_.equal_range(serial);
+	for (auto at = begin; at != end; ++at)
+		if (at->second != nqn || may_more(nqn, hosts))
+			close(at->second);
+}
+
+// The kernel disconnects the hosts of a port that is given up, and waits for none of their requests.
+void Nvmet::close(const std::string &nqn) noexcept
+{
+	try {
+		std::error_code ignored;
+		for (const std::string &number : names_in(root_ / "ports", ignored))
+			fs::remove(root_ / "ports" / number / "subsystems" / nqn, ignored);
+	} catch (const std::exception &) {
+		// Without memory for the names it stays open.
+	}
+}
+
 void Nvmet::remove_others(const std::string &serial, const std::string &nqn) noexcept
 {
 	const auto [begin, end] = left_.equal_range(serial);
@@ -200,8 +220,7 @@ void Nvmet::remove(const std::string &nqn) noexcept
 		std::error_code ignored;
 		if (!fs::is_directory(subsystem, ignored))
 			return;
-		for (const std::string &number : names_in(root_ / "ports", ignored))
-			fs::remove(root_ / "ports" / number / "subsystems" / nqn, ignored);
+		close(nqn);
 		try {
 			set(space / "enable", "0");
 		} catch (const std::exception &) {

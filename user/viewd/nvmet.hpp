@@ -30,6 +30,9 @@ public:
 	// service or one before has exported is known from what an administrator has. Throws std::runtime_error.
 	void add(const std::string &nqn, const std::string &serial, const std::string &device,
 		 const std::vector<std::string> &hosts);
+	// Disconnects all hosts of what was exported with this serial, if that has another NQN or lets more connect than these. Before
+	// the device answers again, as it may have held reads of a host that is no longer allowed. Throws std::runtime_error.
+	void close_if_more(const std::string &serial, const std::string &nqn, const std::vector<std::string> &hosts);
 	// Disconnects its hosts and forgets it; the device is free then. If a part cannot be removed, the others are all the same.
 	void remove(const std::string &nqn) noexcept;
 	// Removes what services before have exported with this serial by other NQNs than `nqn`, for one with another prefix.
@@ -37,6 +40,7 @@ public:
 
 private:
 	void make_port(const NvmetPort &port);
+	void close(const std::string &nqn) noexcept;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;

@@ -95,11 +95,14 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 		}
 		view.read(request.offset, request.bytes, std::move(read));
 	};
+	const std::string nqn = prefix_ + conf.name;
+	const std::string serial = serial_of(cookie);
 	std::unique_ptr<ublk::Device> device;
 	std::string note;
 	const int left = find_left(cookie);
 	const ublk::Left what = left >= 0 ? ublk::left_of(left, cookie) : ublk::Left::nothing;
 	if (what == ublk::Left::held) {
+		nvmet_.close_if_more(serial, exports_ ? nqn : "", conf.hosts);
 		try {
 			device = std::make_unique<ublk::Device>(left, geometry, loops, handler);
 		} catch (const ublk::Error &error) {
@@ -112,8 +115,6 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	forget_left(cookie);
 	if (!device)
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
-	const std::string nqn = prefix_ + conf.name;
-	const std::string serial = serial_of(cookie);
 	nvmet_.remove_others(serial, exports_ ? nqn : "");
 	return std::make_unique<UblkDevice>(std::move(device), std::move(note), exports_ ? &nvmet_ : nullptr, nqn,
 					    serial, conf.hosts);

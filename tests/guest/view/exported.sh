@@ -50,14 +50,20 @@ check "with what is there" image compare /mnt/data/late /mnt/data/a
 same "a view for the host, too" '' "$(image publish $socket taken $'file = /mnt/data/a\ncodec = u32\nhost = '$me)"
 published "is published" taken
 taken=$(to "$soon" taken $me) || bail "no connection"
+taken_disk=$(disk_of ${prefix}taken) || bail "no disk"
 kill -KILL $service
 wait $service 2>/dev/null
+dd if="$taken_disk" of=/run/held bs=4096 count=1 iflag=direct status=none 2>/dev/null &
+held=$!
+sleep 0.5 # for it to reach the device
 sed -i '/^host/d' /run/views/taken.conf
 exports
 published "without its host it comes back" taken
 is_cut_off() { [ "$(cat "/sys/class/nvme/$taken/state" 2>/dev/null)" != live ]; }
 check "which is disconnected" soon 20 is_cut_off
 check "and may not connect" fails to "$soon" taken $me
+check "its read that was held fails" fails wait $held
+same "and has no byte" 0 "$(stat -c %s /run/held)"
 disconnect "$taken"
 same "withdrawn" '' "$(image withdraw $socket taken)"
 published "the other view is there" tokens

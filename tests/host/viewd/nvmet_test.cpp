@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -102,6 +103,32 @@ TEST_F(NvmetTree, RemovesExportsOfASerialByOtherNames)
 		<< "an administrator's, of the same device and with the view's name at its end";
 	nvmet.remove_others("1", "");
 	EXPECT_FALSE(is_open("now:v"));
+}
+
+// A service that was killed has left reads, and then its definition lost a host.
+TEST_F(NvmetTree, ClosesWhatLetsMoreConnect)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	put("subsystems/q/attr_serial", "1");
+	fs::create_directories(root / "hosts/b");
+	const fs::path port = root / "ports/1/subsystems/q";
+	const auto open = [&] {
+		fs::remove(port);
+		fs::create_symlink(root / "subsystems/q", port);
+	};
+	fs::create_symlink(root / "hosts/b", root / "subsystems/q/allowed_hosts/b");
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}});
+	for (const auto &[what, serial, nqn, hosts, is_open] :
+	     {std::tuple{"as it was", "1", "q", std::vector<std::string>{"a", "b"}, true},
+	      std::tuple{"another's", "2", "q", std::vector<std::string>{}, true},
+	      std::tuple{"fewer hosts", "1", "q", std::vector<std::string>{"a"}, false},
+	      std::tuple{"another name", "1", "r", std::vector<std::string>{"a", "b"}, false},
+	      std::tuple{"no longer exported", "1", "", std::vector<std::string>{"a", "b"}, false}}) {
+		open();
+		nvmet.close_if_more(serial, nqn, hosts);
+		EXPECT_EQ(fs::is_symlink(port), is_open) << what;
+		EXPECT_TRUE(fs::exists(root / "subsystems/q/namespaces/1/enable")) << what;
+	}
 }
 
 TEST_F(NvmetTree, WhatCannotBeListedIsSaidBeforeAnythingIsServed)
