@@ -6,6 +6,6 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 "$PEERDMA_ROOT/scripts/setup.sh" check
-"$PEERDMA_ROOT/scripts/user.sh" lib tools
+"$PEERDMA_ROOT/scripts/user.sh" guest-tests
 make -s -C "$PEERDMA_ROOT/tests" BUILD="$PEERDMA_BUILD" programs || die "the test programs do not build"
 exec "$PEERDMA_ROOT/tests/mutants.py"
