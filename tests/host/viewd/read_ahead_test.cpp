@@ -69,7 +69,7 @@ TEST(ReadAhead, ThoseThatComeLateAreNoNewStream)
 	ReadAhead ahead(8 * MiB);
 	std::vector<uint64_t> order(32);
 	std::iota(order.begin(), order.end(), 0);
-	std::ranges::rotate(order.end() - 4, order.end() - 1, order.end()); // 28 to 30 come after 31
+	std::rotate(order.end() - 4, order.end() - 1, order.end()); // 28 to 30 come after 31
 	for (const uint64_t at : order)
 		ahead.on_read(at * MiB / 4, (at + 1) * MiB / 4, 4);
 	EXPECT_EQ(ahead.active(), 0u);
