@@ -218,13 +218,19 @@ prune() {
 	find "$kernels" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec rm -rf {} + 2>/dev/null || true
 }
 
+# answer: prints the folder of the kernel, and notes that it was used, by which prune() goes. The cache may be read-only.
+answer() {
+	touch -c "$home" 2>/dev/null || true
+	echo "$home"
+}
+
 cmd_path() {
 	suites_of "$1" >/dev/null
 	mkdir -p "$PEERDMA_CACHE"
 	# A finished kernel is available while another one is being built.
 	if [ -n "${KSRC:-}$(cached_source "$1" -mtime -1 2>/dev/null)" ]; then
 		locate "$1" "${2:-plain}"
-		[ ! -f "$home/version" ] || { touch "$home"; echo "$home"; return; }
+		[ ! -f "$home/version" ] || { answer; return; }
 	fi
 	exec 9>"$PEERDMA_CACHE/lock"
 	flock -n 9 || { say "    waiting for another build of the lab's kernels"; flock 9; }
@@ -233,16 +239,14 @@ cmd_path() {
 		build "$1" "${2:-plain}"
 		prune
 	fi
-	touch "$home"
-	echo "$home"
+	answer
 }
 
 cmd_have() {
 	suites_of "$1" >/dev/null
 	locate "$1" "${2:-plain}"
 	[ -f "$home/version" ] || return
-	touch -c "$home" 2>/dev/null || true # prune() goes by that; the cache may be read-only
-	echo "$home"
+	answer
 }
 
 cmd_list() {

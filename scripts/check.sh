@@ -8,10 +8,6 @@ set -euo pipefail
 "$PEERDMA_ROOT/scripts/setup.sh" check
 # With KSRC there is one kernel, not two.
 [ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
-end_builder() {
-	local job
-	for job in $(jobs -rp); do kill -- "-$job" 2>/dev/null || true; done
-}
 
 # Of the names in TEST:
 # scripts FOLDER: those that are scripts there
@@ -59,7 +55,7 @@ fi
 if [ -z "${TEST:-}${GROUP:-}${CHANGED:-}${DEBUG:-}${KSRC:-}" ]; then
 	# With its compilers it is one process group. An interrupt does not reach it.
 	setsid "$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-$(newest_kernel)}" >/dev/null 7>&- &
-	trap end_builder EXIT
+	trap 'end_groups $(jobs -rp)' EXIT
 	polite="nice -n 5"
 fi
 # shellcheck disable=SC2086 # several words or none

@@ -21,6 +21,12 @@ say()  { printf '%s\n' "$*" >&2; }
 step() { printf '==> %s\n' "$*" >&2; }
 die()  { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# end_groups PID...: ends these process groups, as far as they are there
+end_groups() {
+	local leader
+	for leader; do kill -- "-$leader" 2>/dev/null || true; done
+}
+
 # Abbreviations that are no spelling mistakes: lint and the git hook.
 # shellcheck disable=SC2034 # used by both
 CODESPELL_KNOWS=fo,hsa,inout,iput,nd,inflight

@@ -14,9 +14,9 @@ from pathlib import Path
 READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
 
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
-# group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it, and those
-# that carry them; carries:NAME those that run the guest test on a remote drive; meta the runs of the lab that must fail; power the cut of
-# the guest's power. A host test selects those that import it, too. No words: no test reads the file.
+# group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it, and
+# those that carry them; carries:NAME those that run the guest test on a remote drive; meta the runs of the lab that must
+# fail; power the cut of the guest's power. A host test selects those that import it, too. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|\.editorconfig", ()),
     (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test",)),
@@ -120,8 +120,7 @@ class Affected:
                     elif kind == "uses":
                         programs = with_those_that_run_it(self.root, found[1])
                         self.programs |= programs
-                        self.carried |= {path.stem for path in (self.root / "tests/guest").glob("*/**/*.sh")
-                                         if any(names(path, program) for program in programs)}
+                        self.carried |= {path.stem for path in self.guest_scripts() if any(names(path, program) for program in programs)}
                     elif kind == "carries":
                         self.carried.add(found[1])
                     elif kind == "power":
@@ -136,11 +135,14 @@ class Affected:
         return [path.stem for path in (self.root / "tests/host").rglob("*.py")
                 if re.search(rf"^\s*(?:from|import) {re.escape(module)}\b", path.read_text(), re.M)]
 
+    def guest_scripts(self) -> list[Path]:
+        return list((self.root / "tests/guest").glob("*/**/*.sh"))
+
     def is_test(self, kind: str, name: str) -> bool:
         """Whether name is a test, or, for "uses", a program that a guest test names; False for a library's file."""
         if kind == "host":
             return any(path.stat().st_mode & 0o100 for path in (self.root / "tests/host").rglob(f"{name}.*"))
-        tests = list((self.root / "tests/guest").glob("*/**/*.sh"))
+        tests = self.guest_scripts()
         if kind in ("guest", "carries"):
             return any(path.stem == name for path in tests)
         # Scripts next to the folders are sourced by several tests, each of which may run the program.

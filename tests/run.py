@@ -133,16 +133,16 @@ class Report:
 def repeat_command(result: Result, boot: list[str]) -> str:
     """The command that runs a result's test again, alone. boot: the tests of its boot."""
     words = [f"{name}={shlex.quote(os.environ[name])}" for name in ("KSRC", "ACCEL") if os.environ.get(name)]
-    if lab.BUILD != lab.ROOT / "build":
-        words.append(f"BUILD={shlex.quote(str(lab.BUILD))}")
+    build = shlex.quote(str(lab.BUILD)) if lab.BUILD != lab.ROOT / "build" else ""
+    if build:
+        words.append(f"BUILD={build}")
     first, _, rest = result.where.partition("/")
     if first == "host" and result.test == "tests":
         return "make check-quick"
     if first == "host":
         program = next((path for path in built_host_tests() if path.stem == result.test), None)
         if program and re.fullmatch(r"[\w/]+\.[\w/]+", result.text):
-            build = f"PEERDMA_BUILD={shlex.quote(str(lab.BUILD))} " if lab.BUILD != lab.ROOT / "build" else ""
-            return f"{build}{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
+            return f"{build and f'PEERDMA_BUILD={build} '}{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
         return " ".join(["make check GROUP=host", f"TEST={result.test}", *words])
     if first == "kernel":
         return " ".join([*(word for word in words if word.startswith("KSRC=")), "qemu/kernel.sh path", result.test])
@@ -334,7 +334,8 @@ async def output_of(*words: str, timeout: float | None = None, **options: Any) -
     process is killed, it is asked to end."""
     out = None
     start = asyncio.ensure_future(asyncio.create_subprocess_exec(
-        "setpriv", "--pdeathsig", "TERM", "--", *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, **options))
+        "setpriv", "--pdeathsig", "TERM", "--", *words,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, **options))
     try:
         out, _ = await asyncio.wait_for((await asyncio.shield(start)).communicate(), timeout)
     finally:

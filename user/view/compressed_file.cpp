@@ -296,13 +296,13 @@ void CompressedFile::read(uint64_t offset, std::span<std::byte> to) const
 		if (offset + to.size() == size_)
 			stream.finish(size_);
 	};
-	decompressors_.with({this, offset, offset + to.size(), from.first, memory_}, begin, use);
+	decompressors_.with({this, offset, offset + to.size(), from.first, memory_, stopped_}, begin, use);
 }
 
 void CompressedFile::stop()
 {
 	stopped_ = true;
-	decompressors_.stop(this);
+	decompressors_.wake();
 }
 
 std::string CompressedFile::save_index() const

@@ -124,7 +124,7 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 	const Clock::time_point began = Clock::now();
 	Place taken = slots_.end();
 	while (taken == slots_.end()) {
-		if (stopped_.contains(wanted.owner))
+		if (wanted.stopped)
 			throw SourceError("a compressed file is read no more", ECANCELED);
 		const Place found = nearest(wanted);
 		if (found == slots_.end()) {
@@ -192,11 +192,10 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 	changed_.notify_all();
 }
 
-void Decompressors::stop(const void *owner)
+void Decompressors::wake()
 {
 	{
-		const Lock lock(mutex_);
-		stopped_.insert(owner);
+		const Lock lock(mutex_); // not between a look and the wait
 	}
 	changed_.notify_all();
 }
@@ -205,7 +204,6 @@ void Decompressors::forget(const void *owner)
 {
 	{
 		const Lock lock(mutex_);
-		stopped_.erase(owner);
 		std::erase_if(slots_, [&](const Slot &slot) {
 			if (slot.owner != owner)
 				return false;

@@ -16,7 +16,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -65,16 +64,17 @@ public:
 	uint64_t most() const { return limit_ / 2; }
 
 	struct Wanted {
-		const void *owner;    // the file
-		uint64_t offset, end; // decompressed, to be read
-		uint64_t point;       // decompressed: where `begin` begins
-		uint64_t memory;      // that one takes, at most most()
+		const void *owner;                // the file
+		uint64_t offset, end;             // decompressed, to be read
+		uint64_t point;                   // decompressed: where `begin` begins
+		uint64_t memory;                  // that one takes, at most most()
+		const std::atomic<bool> &stopped; // as of a DecodedStream, and then nobody waits
 	};
 	// Calls `use` with a stream that can read from the offset on; no other thread uses it meanwhile. If `use` throws, the stream is
 	// forgotten.
 	void with(const Wanted &wanted, const Begin &begin, const std::function<void(DecodedStream &)> &use);
-	// Who waits for a stream of that file, or will, gets SourceError, ECANCELED, until it is forgotten.
-	void stop(const void *owner);
+	// Those that wait look whether they are stopped.
+	void wake();
 	// Forgets the streams of a file. None may be in use.
 	void forget(const void *owner);
 
@@ -111,7 +111,6 @@ private:
 	std::condition_variable changed_;
 	std::list<Slot> slots_; // the least recently used first
 	std::vector<const Wanted *> waiting_;
-	std::set<const void *> stopped_;
 	uint64_t used_ = 0, reserved_ = 0;
 };
 

@@ -246,9 +246,11 @@ void ChunkCache::work()
 		if (ending_)
 			return;
 		const bool is_demanded = can_demand();
-		const ChunkKey key = is_demanded ? demanded_.front() : next_to_prefetch();
-		if (is_demanded)
-			demanded_.pop_front();
+		std::deque<ChunkKey> &queue = is_demanded ? demanded_ : to_prefetch_;
+		const ChunkKey key = queue.front();
+		queue.pop_front();
+		if (!is_demanded)
+			queued_.erase(key);
 		// A prefetch may have begun to load what was demanded then, and the opposite.
 		if (there_.contains(key))
 			continue;
@@ -256,15 +258,6 @@ void ChunkCache::work()
 		load(lock, key);
 		prefetching_ -= !is_demanded;
 	}
-}
-
-// There is one.
-ChunkKey ChunkCache::next_to_prefetch()
-{
-	const ChunkKey key = to_prefetch_.front();
-	to_prefetch_.pop_front();
-	queued_.erase(key);
-	return key;
 }
 
 void ChunkCache::load(Lock &lock, ChunkKey key)

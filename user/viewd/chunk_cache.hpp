@@ -112,7 +112,6 @@ private:
 	Entry *take_memory();
 	void drop_old();
 	void load(Lock &lock, ChunkKey key);
-	ChunkKey next_to_prefetch();
 	void no_streams(View &view);
 	void hold(Entry *entry);
 	void release(Entry *entry);

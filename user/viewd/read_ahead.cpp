@@ -35,8 +35,10 @@ ChunkRange ReadAhead::on_read(uint64_t begin, uint64_t end, uint64_t most)
 		stream.window = 0;
 		return {};
 	}
-	if (!stream.window || is_next_chunk)
-		stream.window = stream.window * 2 + !stream.window;
+	if (!stream.window)
+		stream.window = 1;
+	else if (is_next_chunk)
+		stream.window *= 2;
 	stream.window = std::min(most, stream.window);
 	const uint64_t behind = (end + chunk - 1) / chunk, chunks = (data_bytes_ + chunk - 1) / chunk;
 	const ChunkRange range = {std::max(behind, stream.ahead), std::min(behind + stream.window, chunks)};

@@ -32,7 +32,7 @@ private:
 	struct Stream {
 		uint64_t next = 0;   // byte behind the highest that was read
 		uint64_t ahead = 0;  // chunk behind the last one to be prefetched
-		uint64_t window = 0; // chunks; 0: not recognized yet
+		uint64_t window = 0; // chunks; 0: not recognized yet, or over
 		uint64_t time = 0;   // of the last read; 0: unused
 	};
 	static constexpr size_t max_streams = 64;

@@ -86,7 +86,7 @@ cp /mnt/data/halves /run/files/halves
 cold
 drive "$(delayed 400)"
 same "a file on a slow drive" '' "$(image publish $socket slow $'file = /run/files/halves\ncodec = u32:u16')"
-# What it has found is saved every two seconds, the first time after about a quarter. The drive then holds the rest back, so that the
+# What it has found is saved every two seconds, the first time well before the end. The drive then holds the rest back, so that the
 # scan is not done before it is killed, however slow this machine is.
 check "what it has found is saved" soon 60 test -s /run/views/slow.scan
 dmsetup suspend --noflush --nolockfs drive

@@ -249,26 +249,20 @@ TEST_F(Compressed, IsReadByTurns)
 }
 
 // Whose reads, once it is closed, wait until it is opened.
-class Gate final : public view::Source
+class Gate final : public WrappedFile
 {
 public:
-	explicit Gate(std::unique_ptr<view::Source> file) : file_(std::move(file)) {}
-	const std::string &name() const override { return file_->name(); }
-	uint64_t bytes() const override { return file_->bytes(); }
-	view::Identity identity() const override { return file_->identity(); }
-	view::Identity opened() const override { return file_->opened(); }
-	void read(uint64_t offset, std::span<std::byte> to) const override
-	{
-		waits = closed.load();
-		waits.notify_all();
-		closed.wait(true);
-		file_->read(offset, to);
-	}
+	using WrappedFile::WrappedFile;
 	std::atomic<bool> closed = false;
 	mutable std::atomic<bool> waits = false;
 
 private:
-	const std::unique_ptr<view::Source> file_;
+	void before_read() const override
+	{
+		waits = closed.load();
+		waits.notify_all();
+		closed.wait(true);
+	}
 };
 
 TEST_F(Compressed, EndsReadsWhenItIsStopped)

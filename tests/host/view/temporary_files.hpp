@@ -40,6 +40,26 @@ public:
 	std::filesystem::path folder;
 };
 
+/// Another file, with something that happens before each read.
+class WrappedFile : public view::Source
+{
+public:
+	explicit WrappedFile(std::unique_ptr<view::Source> file) : file_(std::move(file)) {}
+	const std::string &name() const override { return file_->name(); }
+	uint64_t bytes() const override { return file_->bytes(); }
+	view::Identity identity() const override { return file_->identity(); }
+	view::Identity opened() const override { return file_->opened(); }
+	void read(uint64_t offset, std::span<std::byte> to) const override
+	{
+		before_read();
+		file_->read(offset, to);
+	}
+
+private:
+	virtual void before_read() const = 0;
+	const std::unique_ptr<view::Source> file_;
+};
+
 /// Tokens below 2^bits, the last of which is the highest.
 inline std::vector<uint32_t> tokens(size_t count, unsigned bits)
 {

@@ -258,24 +258,18 @@ TEST(ServedView, EndsEachReadOnceWithoutMemory)
 }
 
 // A file for which there is no memory, by and by.
-class ForgetfulFile final : public view::Source
+class ForgetfulFile final : public WrappedFile
 {
 public:
-	explicit ForgetfulFile(std::unique_ptr<view::Source> file) : file_(std::move(file)) {}
-	const std::string &name() const override { return file_->name(); }
-	uint64_t bytes() const override { return file_->bytes(); }
-	view::Identity identity() const override { return file_->identity(); }
-	view::Identity opened() const override { return file_->opened(); }
-	void read(uint64_t offset, std::span<std::byte> to) const override
-	{
-		if (fails)
-			throw std::bad_alloc();
-		file_->read(offset, to);
-	}
+	using WrappedFile::WrappedFile;
 	std::atomic<bool> fails = false;
 
 private:
-	const std::unique_ptr<view::Source> file_;
+	void before_read() const override
+	{
+		if (fails)
+			throw std::bad_alloc();
+	}
 };
 
 TEST(ServedView, FailsAReadForWhichAFileHasNoMemory)
