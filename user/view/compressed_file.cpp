@@ -63,6 +63,7 @@ CompressedFile::CompressedFile(std::unique_ptr<Source> file, Decompressors &deco
 		file_->read(file_->bytes() - footer.size(), footer);
 		walk_->table = parse_seek_footer(footer, file_->bytes());
 	}
+	decompressors_.join(storage());
 }
 
 CompressedFile::~CompressedFile()
@@ -70,6 +71,7 @@ CompressedFile::~CompressedFile()
 	if (walk_)
 		stop_measuring(*walk_);
 	decompressors_.forget(this);
+	decompressors_.leave(storage());
 }
 
 void CompressedFile::damaged(uint64_t at, const std::string &why) const
@@ -195,7 +197,7 @@ std::optional<uint64_t> CompressedFile::content_in_table(Walk &walk, uint64_t fr
 // Returns whether there was memory for it.
 bool CompressedFile::measure(Walk &walk, uint64_t most)
 {
-	if (!walk.reserved && !decompressors_.reserve(memory_))
+	if (!walk.reserved && !decompressors_.reserve(storage(), memory_))
 		return false;
 	walk.reserved = memory_;
 	if (!walk.measured)
@@ -226,7 +228,7 @@ void CompressedFile::stop_measuring(Walk &walk)
 {
 	walk.measured.reset();
 	if (walk.reserved)
-		decompressors_.release(std::exchange(walk.reserved, 0));
+		decompressors_.release(storage(), std::exchange(walk.reserved, 0));
 }
 
 void CompressedFile::passes(const Decoder &decoder) const
@@ -296,7 +298,7 @@ void CompressedFile::read(uint64_t offset, std::span<std::byte> to) const
 		if (offset + to.size() == size_)
 			stream.finish(size_);
 	};
-	decompressors_.with({this, offset, offset + to.size(), from.first, memory_, stopped_}, begin, use);
+	decompressors_.with({this, storage(), offset, offset + to.size(), from.first, memory_, stopped_}, begin, use);
 }
 
 void CompressedFile::stop()

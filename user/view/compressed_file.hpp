@@ -37,7 +37,9 @@ public:
 
 	const std::string &name() const override { return file_->name(); }
 	uint64_t bytes() const override { return size_; }
+	std::optional<Identity> known_identity() const override { return file_->known_identity(); }
 	Identity identity() const override { return file_->identity(); }
+	Identity server_identity() const override { return file_->server_identity(); }
 	Identity opened() const override { return file_->opened(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override;
 	void stop() override;
@@ -52,6 +54,7 @@ public:
 private:
 	struct Walk;
 
+	uint64_t storage() const { return opened().device; }
 	void begin_frame(Walk &walk);
 	void pass_block(Walk &walk);
 	bool measure(Walk &walk, uint64_t most);

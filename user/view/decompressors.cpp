@@ -82,6 +82,34 @@ bool DecodedStream::pass(uint64_t most, uint64_t until)
 
 Decompressors::Decompressors(uint64_t bytes, Clock::duration patience) : limit_(bytes), patience_(patience) {}
 
+void Decompressors::join(uint64_t storage)
+{
+	const Lock lock(mutex_);
+	storages_[storage].files++;
+}
+
+void Decompressors::leave(uint64_t storage)
+{
+	{
+		const Lock lock(mutex_);
+		if (!--storages_.at(storage).files)
+			storages_.erase(storage);
+	}
+	changed_.notify_all();
+}
+
+uint64_t Decompressors::part() const { return most() / std::max<size_t>(storages_.size(), 1); }
+
+bool Decompressors::has_share(uint64_t memory, uint64_t used) const { return !used || used + memory <= part(); }
+
+uint64_t Decompressors::busy(uint64_t storage) const
+{
+	uint64_t memory = 0;
+	for (const Slot &slot : slots_)
+		memory += slot.busy && slot.storage == storage ? slot.memory : 0;
+	return memory;
+}
+
 Decompressors::Place Decompressors::nearest(const Wanted &wanted)
 {
 	Place best = slots_.end();
@@ -104,18 +132,36 @@ bool Decompressors::is_first_in_line(const Wanted &wanted, uint64_t position) co
 	});
 }
 
-// Forgets streams that are not in use until there are so many bytes.
-bool Decompressors::make_room(uint64_t memory)
+// Frees idle streams of one storage, or of all (0), until `bytes` are free.
+void Decompressors::forget_idle(uint64_t storage, uint64_t bytes)
 {
-	for (Place at = slots_.begin(); used_ + memory > most() && at != slots_.end();) {
+	for (Place at = slots_.begin(); bytes && at != slots_.end();) {
 		const Place next = std::next(at);
-		if (!at->busy) {
+		if (!at->busy && (!storage || at->storage == storage)) {
 			used_ -= at->memory;
+			bytes -= std::min(bytes, at->memory);
 			slots_.erase(at);
 		}
 		at = next;
 	}
-	return used_ + memory <= most();
+}
+
+// Makes room for one more busy stream. If busy streams of other storages take too much, freeing idle ones cannot help: only the
+// storage's own part is kept then.
+void Decompressors::make_room(const Wanted &wanted)
+{
+	uint64_t in_use = 0, of_storage = 0;
+	for (const Slot &slot : slots_) {
+		in_use += slot.busy ? slot.memory : 0;
+		of_storage += slot.storage == wanted.storage ? slot.memory : 0;
+	}
+	const auto excess = [&](uint64_t used, uint64_t limit) {
+		return used + wanted.memory - std::min(used + wanted.memory, limit);
+	};
+	if (!excess(in_use, most()))
+		forget_idle(0, excess(used_, most()));
+	else
+		forget_idle(wanted.storage, excess(of_storage, part()));
 }
 
 // Returns a busy slot; it has no stream yet if none is near enough. With the reader in waiting_.
@@ -128,8 +174,9 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 			throw SourceError("a compressed file is read no more", ECANCELED);
 		const Place found = nearest(wanted);
 		if (found == slots_.end()) {
-			if (make_room(wanted.memory)) {
-				slots_.push_back({wanted.owner, wanted.memory});
+			if (has_share(wanted.memory, busy(wanted.storage))) {
+				make_room(wanted);
+				slots_.push_back({wanted.owner, wanted.storage, wanted.memory});
 				used_ += wanted.memory;
 				taken = std::prev(slots_.end());
 				taken->begin = taken->position = wanted.point;
@@ -214,20 +261,26 @@ void Decompressors::forget(const void *owner)
 	changed_.notify_all();
 }
 
-bool Decompressors::reserve(uint64_t memory)
+bool Decompressors::reserve(uint64_t storage, uint64_t memory)
 {
 	Lock lock(mutex_);
-	if (!changed_.wait_for(lock, 2 * patience_, [&] { return reserved_ + memory <= most(); }))
+	Storage &of = storages_.at(storage);
+	const auto is_there = [&] {
+		return has_share(memory, of.reserved) && (reserved_ + memory <= most() || !of.reserved);
+	};
+	if (!changed_.wait_for(lock, 2 * patience_, is_there))
 		return false;
 	reserved_ += memory;
+	of.reserved += memory;
 	return true;
 }
 
-void Decompressors::release(uint64_t memory)
+void Decompressors::release(uint64_t storage, uint64_t memory)
 {
 	{
 		const Lock lock(mutex_);
 		reserved_ -= memory;
+		storages_.at(storage).reserved -= memory;
 	}
 	changed_.notify_all();
 }

@@ -5,6 +5,9 @@
 //
 // Several threads that read one sequence of bytes by turns take the same decompressor by turns. One whose turn is later waits as long
 // as the decompressor comes nearer; without that each would begin anew at the point.
+//
+// The files of a storage that does not answer hold up no others: those in use for each storage take an equal part of the memory, at
+// least one. Each storage gets its part in any case, beyond the bound while others, that came first, have more than theirs.
 #pragma once
 
 #include <atomic>
@@ -14,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -63,8 +67,13 @@ public:
 	// What one may take.
 	uint64_t most() const { return limit_ / 2; }
 
+	// There is a file of this storage; and the opposite.
+	void join(uint64_t storage);
+	void leave(uint64_t storage);
+
 	struct Wanted {
 		const void *owner;                // the file
+		uint64_t storage;                 // the number of what that is on
 		uint64_t offset, end;             // decompressed, to be read
 		uint64_t point;                   // decompressed: where `begin` begins
 		uint64_t memory;                  // that one takes, at most most()
@@ -80,8 +89,8 @@ public:
 
 	// Memory for a decompressor that is in use for long: of such ones, and of the others, each have half of all. False if there is none
 	// for a while.
-	bool reserve(uint64_t memory);
-	void release(uint64_t memory);
+	bool reserve(uint64_t storage, uint64_t memory);
+	void release(uint64_t storage, uint64_t memory);
 
 	// Of streams in use or kept.
 	uint64_t used_bytes() const;
@@ -89,6 +98,7 @@ public:
 private:
 	struct Slot {
 		const void *owner = nullptr;
+		uint64_t storage = 0;
 		uint64_t memory = 0;
 		std::unique_ptr<DecodedStream> stream = nullptr;
 		bool busy = true;
@@ -102,7 +112,12 @@ private:
 	// The slot from which it is the shortest way to `wanted`; end(): none is nearer than the point.
 	Place nearest(const Wanted &wanted);
 	bool is_first_in_line(const Wanted &wanted, uint64_t position) const;
-	bool make_room(uint64_t memory);
+	// Whether so much more may be in use for a storage for which so much is.
+	bool has_share(uint64_t memory, uint64_t used) const;
+	uint64_t part() const; // of the memory, of each storage
+	uint64_t busy(uint64_t storage) const;
+	void forget_idle(uint64_t storage, uint64_t bytes);
+	void make_room(const Wanted &wanted);
 	Place take(Lock &lock, const Wanted &wanted);
 
 	const uint64_t limit_;
@@ -112,6 +127,11 @@ private:
 	std::list<Slot> slots_; // the least recently used first
 	std::vector<const Wanted *> waiting_;
 	uint64_t used_ = 0, reserved_ = 0;
+	struct Storage {
+		size_t files = 0;
+		uint64_t reserved = 0;
+	};
+	std::map<uint64_t, Storage> storages_;
 };
 
 } // namespace view

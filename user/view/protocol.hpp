@@ -10,8 +10,8 @@
 //   {"op": "status"}                                  {"views": [...], "cache": {...}, "conf_dir": PATH or null, "conf_error": TEXT}
 //   what is refused                                   {"error": TEXT}
 //
-// A view of the status has "name"; "state": "scanning", "published" or "failed"; "origin": "command" or the path of its definition;
-// "hosts"; where it holds "error": why it failed, "conf_error": why its definition is not followed, "scanned": 0 to 1; and once it is
+// A view of the status has "name"; "state": "scanning", "published", "failed" or "ending", that is withdrawn but read still; "origin": "command" or the path of its definition;
+// "hosts"; where it holds "error": why it failed or has not ended, "conf_error": why its definition is not followed, "scanned": 0 to 1; and once it is
 // published "device", "nqn", "codec", "elements", "files", "bytes", "reads", "bytes_read", "failed_reads", "stale", "last_fault" with
 // "fault_file" and "fault_element", "note", "restarts" of decompression, "plan_ranges", "plan_position".
 //

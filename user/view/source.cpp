@@ -2,12 +2,16 @@
 #include "view/source.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -27,12 +31,19 @@ namespace
 // What the kernel fetches for one request to do so, unless a drive is set to less.
 constexpr uint64_t fetched_at_once = 128 << 10;
 
-int64_t nanoseconds(const timespec &time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+// File systems that tell what this machine knows without asking anybody (AT_STATX_DONT_SYNC). Others may wait: 9p and SMB for their
+// server, GFS2 and OCFS2 for a lock of the cluster, overlayfs for what lies below. Not in <linux/magic.h>: Ceph, ZFS, bcachefs, NTFS.
+constexpr auto telling = std::to_array<int64_t>(
+	{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, EXFAT_SUPER_MAGIC, MSDOS_SUPER_MAGIC,
+	 UDF_SUPER_MAGIC, ISOFS_SUPER_MAGIC, SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, TMPFS_MAGIC, RAMFS_MAGIC,
+	 NFS_SUPER_MAGIC, FUSE_SUPER_MAGIC, 0x00c36400, 0x2fc12fc1, 0xca451a4e, 0x7366746e});
 
-Identity identity_of(const struct stat &st)
+int64_t nanoseconds(const statx_timestamp &time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+
+Identity identity_of(const struct statx &st)
 {
-	return {st.st_dev, st.st_ino, static_cast<uint64_t>(st.st_size), nanoseconds(st.st_mtim),
-		nanoseconds(st.st_ctim)};
+	return {::makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, st.stx_size, nanoseconds(st.stx_mtime),
+		nanoseconds(st.stx_ctime)};
 }
 
 class PlainFile final : public Source
@@ -44,31 +55,31 @@ public:
 		fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		if (fd_ < 0)
 			fail(name_, "cannot be opened", errno);
-		struct stat st;
-		if (::fstat(fd_, &st) < 0) {
+		struct statx st;
+		if (::statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) < 0) {
 			const int error = errno;
 			::close(fd_);
 			fail(name_, "cannot be opened", error);
 		}
-		if (!S_ISREG(st.st_mode)) {
+		if (!S_ISREG(st.stx_mode)) {
 			::close(fd_);
 			throw SourceError(fmt::format("{}: not a regular file", name_), EINVAL);
 		}
 		opened_ = identity_of(st);
+		struct statfs fs = {};
+		tells_ = !::fstatfs(fd_, &fs) && std::ranges::find(telling, int64_t{fs.f_type}) != telling.end();
 	}
 	~PlainFile() override { ::close(fd_); }
 
 	const std::string &name() const override { return name_; }
 	uint64_t bytes() const override { return opened_.size; }
 	Identity opened() const override { return opened_; }
-
-	Identity identity() const override
+	std::optional<Identity> known_identity() const override
 	{
-		struct stat st;
-		if (::fstat(fd_, &st) < 0)
-			fail(name_, "cannot be examined", errno);
-		return identity_of(st);
+		return tells_ ? std::optional(examine(AT_STATX_DONT_SYNC)) : std::nullopt;
 	}
+	Identity identity() const override { return examine(AT_STATX_SYNC_AS_STAT); }
+	Identity server_identity() const override { return examine(AT_STATX_FORCE_SYNC); }
 
 	void read(uint64_t offset, std::span<std::byte> to) const override
 	{
@@ -99,6 +110,14 @@ public:
 	}
 
 private:
+	Identity examine(int how) const
+	{
+		struct statx st;
+		if (::statx(fd_, "", AT_EMPTY_PATH | how, STATX_BASIC_STATS, &st) < 0)
+			fail(name_, "cannot be examined", errno);
+		return identity_of(st);
+	}
+
 	bool is_cached(uint64_t at) const
 	{
 		std::byte byte = {};
@@ -109,22 +128,43 @@ private:
 	const std::string name_;
 	int fd_ = -1;
 	Identity opened_;
+	bool tells_ = false; // its file system tells what this machine knows
 };
 
 } // namespace
 
 std::unique_ptr<Source> open_plain(const std::string &path) { return std::make_unique<PlainFile>(path); }
 
-Sequence::Sequence(Element element, std::vector<std::unique_ptr<Source>> files)
-	: element_(element), element_bytes_(Codec::unreduced(element).element_bytes()), files_(std::move(files))
+// The first element of each file, and the end of the last.
+static std::vector<uint64_t> starts_of(size_t element_bytes, const std::vector<std::unique_ptr<Source>> &files)
 {
-	for (const std::unique_ptr<Source> &file : files_) {
-		if (file->bytes() % element_bytes_)
+	std::vector<uint64_t> starts = {0};
+	for (const std::unique_ptr<Source> &file : files) {
+		if (file->bytes() % element_bytes)
 			throw SourceError(fmt::format("{}: its {} bytes are not a multiple of the {} of an element",
-						      file->name(), file->bytes(), element_bytes_),
+						      file->name(), file->bytes(), element_bytes),
 					  EINVAL);
-		starts_.push_back(starts_.back() + file->bytes() / element_bytes_);
+		starts.push_back(starts.back() + file->bytes() / element_bytes);
 	}
+	return starts;
+}
+
+Sequence::Sequence(Element element, std::vector<std::unique_ptr<Source>> &&files)
+	: element_(element), element_bytes_(Codec::unreduced(element).element_bytes()),
+	  starts_(starts_of(element_bytes_, files)), files_(std::move(files))
+{
+}
+
+uint64_t Sequence::storage() const
+{
+	uint64_t one = 0;
+	for (const std::unique_ptr<Source> &file : files_) {
+		const uint64_t device = file->opened().device;
+		if (one && device != one)
+			return 0;
+		one = device;
+	}
+	return one;
 }
 
 Sequence::Place Sequence::place(uint64_t element) const

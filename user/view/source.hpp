@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -46,8 +47,14 @@ public:
 	virtual bool resume_index(const std::string &) { return false; }
 
 	virtual const std::string &name() const = 0;
-	virtual uint64_t bytes() const = 0;             // when it was opened, decompressed
-	virtual Identity identity() const = 0;          // of the file as it is stored, now. Throws SourceError
+	virtual uint64_t bytes() const = 0; // when it was opened, decompressed
+	// Of the file as it is stored, as stat(2) tells it; may wait for the storage. Throws SourceError.
+	virtual Identity identity() const = 0;
+	// The same from the file's server, past this machine's cache of attributes. Throws SourceError.
+	virtual Identity server_identity() const { return identity(); }
+	// The same as far as this machine knows, without waiting: of a file of a server it may be an old one. nullopt: this file system
+	// may ask a server or another machine in any case, so it was not asked. Throws SourceError.
+	virtual std::optional<Identity> known_identity() const = 0;
 	virtual Identity opened() const = 0;            // the same, when it was opened
 	virtual uint64_t restarts() const { return 0; } // reads that decompressed more than they had to
 	// Fills `to`. Throws SourceError, with ENODATA if the file ends before.
@@ -70,13 +77,15 @@ public:
 		uint64_t element; // of the file
 	};
 
-	// Throws SourceError if a file does not consist of whole elements.
-	Sequence(Element element, std::vector<std::unique_ptr<Source>> files);
+	// Throws SourceError if a file does not consist of whole elements, and std::bad_alloc; `files` is as it was then.
+	Sequence(Element element, std::vector<std::unique_ptr<Source>> &&files);
 
 	Element element() const { return element_; }
 	uint64_t elements() const { return starts_.back(); }
 	uint64_t elements_of(size_t file) const { return starts_[file + 1] - starts_[file]; }
 	const std::vector<std::unique_ptr<Source>> &files() const { return files_; }
+	// The number of the file system that all of them are on; 0: there are several.
+	uint64_t storage() const;
 	// Fills `to`, whole elements, from element `first` on, which are there. Throws SourceError.
 	void read(uint64_t first, std::span<std::byte> to) const;
 	// As Source::will_read(), for so many elements that are there.
@@ -87,8 +96,8 @@ public:
 private:
 	const Element element_;
 	const size_t element_bytes_;
+	std::vector<uint64_t> starts_; // first element of each file, and the end of the last
 	std::vector<std::unique_ptr<Source>> files_;
-	std::vector<uint64_t> starts_ = {0}; // first element of each file, and the end of the last
 };
 
 } // namespace view

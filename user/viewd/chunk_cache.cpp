@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <new>
 
 namespace viewd
@@ -34,57 +35,159 @@ ChunkCache::Held::~Held()
 
 const std::byte *ChunkCache::Held::bytes() const { return entry_->bytes.get(); }
 
-ChunkCache::ChunkCache(size_t chunks, unsigned workers)
+ChunkCache::ChunkCache(size_t chunks, unsigned workers, Clock::duration patience)
+	: most_workers_(workers), patience_(patience)
 {
 	for (size_t i = 0; i < chunks; i++) {
 		entries_.push_back(std::make_unique<Entry>());
 		entries_.back()->place = free_.insert(free_.end(), entries_.back().get());
 	}
-	for (unsigned i = 0; i < workers; i++)
-		workers_.emplace_back([this] { work(); });
+	try {
+		const Lock lock(mutex_);
+		start_workers();
+		watcher_ = std::thread([this] { watch(); });
+	} catch (...) {
+		end_threads();
+		throw;
+	}
 }
 
-ChunkCache::~ChunkCache()
+ChunkCache::~ChunkCache() { end_threads(); }
+
+void ChunkCache::end_threads()
 {
 	{
 		const Lock lock(mutex_);
 		ending_ = true;
 	}
 	wanted_.notify_all();
-	for (std::thread &worker : workers_)
-		worker.join();
+	watched_.notify_all();
+	if (watcher_.joinable())
+		watcher_.join();
+	for (std::list<Worker> *workers : {&workers_, &ended_})
+		for (Worker &worker : *workers)
+			worker.thread.join();
 }
 
-uint64_t ChunkCache::add(Load load)
+// With the mutex held. Throws if there cannot be so many threads.
+void ChunkCache::start_workers()
+{
+	while (on_time_ < most_workers_) {
+		const auto worker = workers_.emplace(workers_.end());
+		try {
+			worker->thread = std::thread([this, worker] { work(worker); });
+		} catch (...) {
+			workers_.erase(worker);
+			throw;
+		}
+		on_time_++;
+	}
+}
+
+// Gives the places of workers that are late to others.
+void ChunkCache::watch()
+{
+	Lock lock(mutex_);
+	while (!ending_) {
+		is_watched_ = loading_ || on_time_ < most_workers_;
+		if (is_watched_)
+			watched_.wait_for(lock, patience_ / 2, [this] { return ending_; });
+		else
+			watched_.wait(lock, [this] { return ending_ || loading_ || !ended_.empty(); });
+		const Clock::time_point now = Clock::now();
+		for (Worker &worker : workers_)
+			if (worker.began && !worker.is_late && now - *worker.began >= patience_) {
+				worker.is_late = true;
+				on_time_--;
+				prefetching_ -= std::exchange(worker.prefetches, false);
+			}
+		try {
+			start_workers();
+		} catch (const std::exception &) {
+			// The next time.
+		}
+		std::list<Worker> ended;
+		ended.swap(ended_);
+		lock.unlock();
+		for (Worker &worker : ended)
+			worker.thread.join();
+		lock.lock();
+	}
+}
+
+uint64_t ChunkCache::add(Load load, uint64_t storage)
 {
 	const Lock lock(mutex_);
-	views_[next_view_].load = std::move(load);
+	// Numbers of file systems are not that large.
+	const uint64_t number = storage ? storage : UINT64_MAX - next_view_;
+	const auto at = storages_.try_emplace(number).first;
+	try {
+		views_.emplace(next_view_, View{std::move(load), at});
+	} catch (...) {
+		if (!at->second.views)
+			storages_.erase(at);
+		throw;
+	}
+	at->second.views++;
 	return next_view_++;
+}
+
+// With the mutex held: how many loads it may begin beside those that it has under way.
+size_t ChunkCache::room(const Storage &storage) const
+{
+	const size_t left = entries_.size() - (loading_ - storage.loading);
+	const auto most = std::clamp<size_t>(left / 2, 1, most_workers_);
+	return most - std::min<size_t>(storage.loading, most);
+}
+
+// With the mutex held: what is parked, of storages that may have more loads now. Not more of each than can begin.
+void ChunkCache::demand_parked()
+{
+	if (!parked_)
+		return;
+	for (auto &[number, storage] : storages_) {
+		const auto count = std::min(room(storage), storage.parked.size());
+		const auto end = std::next(storage.parked.begin(), static_cast<long>(count));
+		demanded_.splice(demanded_.begin(), storage.parked, storage.parked.begin(), end);
+		parked_ -= count;
+	}
+}
+
+// With the mutex held.
+bool ChunkCache::is_gone(uint64_t view) const
+{
+	const auto found = views_.find(view);
+	return found == views_.end() || found->second.removed;
+}
+
+// With the mutex held.
+void ChunkCache::forget_unused(std::map<uint64_t, View>::iterator view)
+{
+	if (!view->second.removed || view->second.loading)
+		return;
+	if (!--view->second.storage->second.views)
+		storages_.erase(view->second.storage);
+	views_.erase(view);
+	unused_.notify_all();
 }
 
 void ChunkCache::remove(uint64_t view)
 {
 	std::map<ChunkKey, std::vector<Ready>> refused;
 	{
-		Lock lock(mutex_);
-		const auto found = views_.find(view);
-		if (found == views_.end())
+		const Lock lock(mutex_);
+		if (is_gone(view))
 			return;
+		const auto found = views_.find(view);
 		found->second.removed = true;
-		// A worker answers those who wait for what it loads.
 		for (auto waiting = waiting_.lower_bound({view, 0});
-		     waiting != waiting_.end() && waiting->first.view == view;) {
-			if (there_.contains(waiting->first)) {
-				++waiting;
-				continue;
-			}
+		     waiting != waiting_.end() && waiting->first.view == view;)
 			refused.insert(waiting_.extract(waiting++));
-		}
 		const auto is_of_view = [&](const ChunkKey &key) { return key.view == view; };
 		std::erase_if(demanded_, is_of_view);
+		parked_ -= std::erase_if(found->second.storage->second.parked, is_of_view);
 		std::erase_if(to_prefetch_, is_of_view);
 		std::erase_if(queued_, is_of_view);
-		idle_.wait(lock, [&] { return !found->second.loading; });
 		for (std::list<Entry *> *list : {&used_, &fresh_})
 			for (auto at = list->begin(); at != list->end();) {
 				Entry *const entry = *at++;
@@ -94,7 +197,9 @@ void ChunkCache::remove(uint64_t view)
 				free_.splice(free_.end(), *list, entry->place);
 			}
 		no_streams(found->second);
-		views_.erase(found);
+		forget_unused(found);
+		// One of this view may have been the next of its storage.
+		demand_parked();
 	}
 	wanted_.notify_all();
 	for (const auto &[key, waiting] : refused)
@@ -102,11 +207,20 @@ void ChunkCache::remove(uint64_t view)
 			ready({}, -ENODEV);
 }
 
+bool ChunkCache::wait_until_unused(uint64_t view, Clock::time_point until)
+{
+	Lock lock(mutex_);
+	const auto is_unused = [&] { return !views_.contains(view); };
+	if (until != Clock::time_point::max())
+		return unused_.wait_until(lock, until, is_unused);
+	unused_.wait(lock, is_unused);
+	return true;
+}
+
 void ChunkCache::get(ChunkKey key, Ready ready)
 {
 	Lock lock(mutex_);
-	const auto view = views_.find(key.view);
-	if (view == views_.end() || view->second.removed) {
+	if (is_gone(key.view)) {
 		lock.unlock();
 		ready({}, -ENODEV);
 		return;
@@ -119,7 +233,7 @@ void ChunkCache::get(ChunkKey key, Ready ready)
 		ready(Held(this, found->second), 0);
 		return;
 	}
-	counts_.misses++;
+	counts_.misses += key.chunk < no_chunk;
 	try {
 		demand(key, ready);
 	} catch (const std::bad_alloc &) {
@@ -128,6 +242,22 @@ void ChunkCache::get(ChunkKey key, Ready ready)
 		return;
 	}
 	lock.unlock();
+	wanted_.notify_one();
+}
+
+void ChunkCache::run(ChunkKey key)
+{
+	{
+		const Lock lock(mutex_);
+		if (is_gone(key.view) || waiting_.contains(key) || there_.contains(key))
+			return;
+		try {
+			Ready nobody = [](const Held &, int) {};
+			demand(key, nobody);
+		} catch (const std::bad_alloc &) {
+			return;
+		}
+	}
 	wanted_.notify_one();
 }
 
@@ -154,8 +284,7 @@ void ChunkCache::prefetch(ChunkKey key)
 {
 	{
 		const Lock lock(mutex_);
-		const auto view = views_.find(key.view);
-		if (view == views_.end() || view->second.removed || there_.contains(key) || waiting_.contains(key) ||
+		if (is_gone(key.view) || there_.contains(key) || waiting_.contains(key) ||
 		    to_prefetch_.size() >= entries_.size() || queued_.contains(key))
 			return;
 		to_prefetch_.push_back(key);
@@ -172,9 +301,9 @@ void ChunkCache::prefetch(ChunkKey key)
 size_t ChunkCache::share(uint64_t view, size_t streams)
 {
 	const Lock lock(mutex_);
-	const auto found = views_.find(view);
-	if (found == views_.end() || found->second.removed)
+	if (is_gone(view))
 		return 0;
+	const auto found = views_.find(view);
 	const Clock::time_point now = Clock::now();
 	no_streams(found->second);
 	if (streams) {
@@ -238,31 +367,52 @@ void ChunkCache::drop_old()
 	}
 }
 
-void ChunkCache::work()
+void ChunkCache::work(std::list<Worker>::iterator self)
 {
 	Lock lock(mutex_);
-	for (;;) {
+	// There are too many after one that was late.
+	while (on_time_ <= most_workers_) {
 		wanted_.wait(lock, [this] { return ending_ || can_demand() || can_prefetch(); });
 		if (ending_)
 			return;
 		const bool is_demanded = can_demand();
-		std::deque<ChunkKey> &queue = is_demanded ? demanded_ : to_prefetch_;
-		const ChunkKey key = queue.front();
-		queue.pop_front();
-		if (!is_demanded)
-			queued_.erase(key);
-		// A prefetch may have begun to load what was demanded then, and the opposite.
-		if (there_.contains(key))
+		const ChunkKey key = is_demanded ? demanded_.front() : to_prefetch_.front();
+		Storage &storage = views_.at(key.view).storage->second;
+		if (is_demanded && !room(storage)) {
+			storage.parked.splice(storage.parked.end(), demanded_, demanded_.begin());
+			parked_++;
 			continue;
-		prefetching_ += !is_demanded;
-		load(lock, key);
-		prefetching_ -= !is_demanded;
+		}
+		if (is_demanded) {
+			demanded_.pop_front();
+		} else {
+			to_prefetch_.pop_front();
+			queued_.erase(key);
+		}
+		if (!room(storage))
+			continue;
+		// A prefetch may have begun to load what was demanded then, and the opposite.
+		if (there_.contains(key)) {
+			demand_parked();
+			continue;
+		}
+		self->prefetches = !is_demanded;
+		prefetching_ += self->prefetches;
+		load(lock, *self, key);
+		prefetching_ -= std::exchange(self->prefetches, false);
 	}
+	if (ending_)
+		return;
+	on_time_--;
+	ended_.splice(ended_.end(), workers_, self);
+	watched_.notify_one();
 }
 
-void ChunkCache::load(Lock &lock, ChunkKey key)
+void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 {
-	View &view = views_.at(key.view);
+	const auto found = views_.find(key.view);
+	View &view = found->second;
+	Storage &storage = view.storage->second;
 	Entry *const entry = take_memory();
 	int error = 0;
 	try {
@@ -276,6 +426,11 @@ void ChunkCache::load(Lock &lock, ChunkKey key)
 	entry->loaded = loads_++;
 	drop_old();
 	view.loading++;
+	storage.loading++;
+	loading_++;
+	self.began = Clock::now();
+	if (!is_watched_)
+		watched_.notify_one();
 	lock.unlock();
 	if (!error) {
 		try {
@@ -285,12 +440,14 @@ void ChunkCache::load(Lock &lock, ChunkKey key)
 		}
 	}
 	lock.lock();
+	self.began.reset();
+	on_time_ += std::exchange(self.is_late, false);
 	entry->loading = false;
 	if (view.removed)
 		error = -ENODEV;
 	std::vector<Ready> waiting;
-	if (auto found = waiting_.extract(key))
-		waiting = std::move(found.mapped());
+	if (auto those = waiting_.extract(key))
+		waiting = std::move(those.mapped());
 	if (error) {
 		there_.erase(key);
 		free_.splice(free_.end(), busy_, entry->place);
@@ -301,10 +458,12 @@ void ChunkCache::load(Lock &lock, ChunkKey key)
 		entry->used = true;
 		entry->holders = waiting.size();
 	}
-	const bool is_idle = !--view.loading;
+	loading_--;
+	storage.loading--;
+	demand_parked();
+	view.loading--;
+	forget_unused(found);
 	lock.unlock();
-	if (is_idle)
-		idle_.notify_all();
 	// Memory may have become available for another worker.
 	wanted_.notify_one();
 	for (const Ready &ready : waiting)
@@ -327,7 +486,7 @@ void ChunkCache::release(Entry *entry)
 		if (--entry->holders)
 			return;
 		std::list<Entry *> *to = &used_;
-		if (!views_.contains(entry->key.view)) {
+		if (is_gone(entry->key.view)) {
 			there_.erase(entry->key);
 			to = &free_;
 		}

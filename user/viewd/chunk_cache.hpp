@@ -7,6 +7,10 @@
 // chunks were loaded as there is memory for is dropped first.
 //
 // All memory for chunks is there from the start. A request for which there is no other memory ends with -ENOMEM.
+//
+// A load may wait for storage that does not answer. After a second another worker takes the place of the one that waits. No storage
+// has more loads under way than there are workers, nor takes more than half of the chunks that those of others leave for its loads, so
+// the chunks of others go on.
 #pragma once
 
 #include <chrono>
@@ -19,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -63,6 +68,7 @@ public:
 	};
 	// error: 0 or -errno, and then nothing is held.
 	using Ready = std::function<void(Held chunk, int error)>;
+	using Clock = std::chrono::steady_clock;
 
 	struct Counts {
 		uint64_t hits = 0, misses = 0;       // of get()
@@ -70,19 +76,26 @@ public:
 	};
 
 	static constexpr size_t chunk_size = view::sum_bytes;
+	// From here on there are no chunks: get() and run() have the Load called all the same, to do something else. It returns an
+	// error then, so that nothing is kept. That is not counted.
+	static constexpr uint64_t no_chunk = uint64_t{1} << 63;
 
-	// chunks: at least 2.
-	ChunkCache(size_t chunks, unsigned workers);
+	// chunks: at least 2. patience: after which a load no longer counts as one of the workers'.
+	ChunkCache(size_t chunks, unsigned workers, Clock::duration patience = std::chrono::seconds(1));
 	// No request may be under way.
 	~ChunkCache();
 
-	// A new view. Its number is not used again.
-	uint64_t add(Load load);
-	// Forgets a view and waits until no worker reads from it. Requests for it that have not begun end with -ENODEV; so do later ones.
+	// A new view. Its number is not used again. storage: the number of what it is read from; 0: of nothing else.
+	uint64_t add(Load load, uint64_t storage = 0);
+	// Forgets a view. All requests for it end with -ENODEV, also those for chunks that are being loaded. Does not wait.
 	void remove(uint64_t view);
+	// Waits until no worker reads from a view that was removed. false: one still does.
+	bool wait_until_unused(uint64_t view, Clock::time_point until = Clock::time_point::max());
 
 	// Calls ready, at once if the chunk is there, otherwise by a worker.
 	void get(ChunkKey key, Ready ready);
+	// As get(), of what is no chunk, for nobody: not once more if it is asked for or under way already, nor without memory.
+	void run(ChunkKey key);
 	// Loads the chunk if it is not there, once there is memory that is not held. Chunks that were prefetched and not used take at most
 	// half of all.
 	void prefetch(ChunkKey key);
@@ -95,29 +108,49 @@ public:
 
 private:
 	using Lock = std::unique_lock<std::mutex>;
-	using Clock = std::chrono::steady_clock;
+	struct Storage {
+		size_t views = 0;
+		unsigned loading = 0;            // workers
+		std::list<ChunkKey> parked = {}; // demanded, until it may have more
+	};
 	struct View {
 		Load load;
+		std::map<uint64_t, Storage>::iterator storage;
 		unsigned loading = 0; // workers
-		bool removed = false; // waits for them
+		bool removed = false; // stays until they have ended
 		size_t streams = 0;   // that take part in streams_
 		Clock::time_point read = {};
 		std::list<View *>::iterator place = {}; // in read_, if it has streams
 	};
+	struct Worker {
+		std::thread thread = {};
+		std::optional<Clock::time_point> began = {}; // of its load
+		bool prefetches = false;                     // and counts in prefetching_
+		bool is_late = false;                        // it has lost patience with that: another has its place
+	};
 
-	void work();
+	void work(std::list<Worker>::iterator self);
+	void watch();
+	void start_workers();
+	void end_threads();
+	size_t room(const Storage &storage) const;
+	void demand_parked();
+	bool is_gone(uint64_t view) const;
+	void forget_unused(std::map<uint64_t, View>::iterator view);
 	void demand(ChunkKey key, Ready &ready);
 	bool can_demand() const;
 	bool can_prefetch() const;
 	Entry *take_memory();
 	void drop_old();
-	void load(Lock &lock, ChunkKey key);
+	void load(Lock &lock, Worker &self, ChunkKey key);
 	void no_streams(View &view);
 	void hold(Entry *entry);
 	void release(Entry *entry);
 
+	const unsigned most_workers_; // that are not late, and of one storage
+	const Clock::duration patience_;
 	mutable std::mutex mutex_; // protects everything below
-	std::condition_variable wanted_, idle_;
+	std::condition_variable wanted_, unused_, watched_;
 	std::vector<std::unique_ptr<Entry>> entries_;
 	// Each entry is in one of these, the one that was used least recently first: of no chunk; of a chunk that was used; of a prefetched
 	// chunk that was not used yet; held, or being loaded. Prefetching does not take memory of the third kind.
@@ -125,16 +158,22 @@ private:
 	uint64_t loads_ = 0;                // begun so far
 	std::map<ChunkKey, Entry *> there_; // chunks in memory or being loaded
 	std::map<ChunkKey, std::vector<Ready>> waiting_;
-	std::deque<ChunkKey> demanded_, to_prefetch_;
+	std::list<ChunkKey> demanded_; // without those that are parked
+	size_t parked_ = 0;            // chunks, of all storages
+	std::deque<ChunkKey> to_prefetch_;
 	std::set<ChunkKey> queued_; // those in to_prefetch_
-	size_t prefetching_ = 0;    // workers that load a chunk that nobody has demanded
+	size_t prefetching_ = 0;    // workers that load a chunk that nobody has demanded, without those that are late
+	std::map<uint64_t, Storage> storages_;
 	std::map<uint64_t, View> views_;
 	std::list<View *> read_; // that have streams, the one that was read least recently first
 	size_t streams_ = 0;     // of these
 	uint64_t next_view_ = 1;
 	Counts counts_;
 	bool ending_ = false;
-	std::vector<std::thread> workers_;
+	unsigned on_time_ = 0, loading_ = 0; // workers that are not late; that load
+	bool is_watched_ = false;            // the watcher looks at them now and then
+	std::list<Worker> workers_, ended_;  // the watcher joins those that have ended
+	std::thread watcher_;
 };
 
 } // namespace viewd

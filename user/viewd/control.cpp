@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "viewd/control.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <new>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -29,10 +32,10 @@ namespace
 
 using json = nlohmann::ordered_json;
 
-using Clock = std::chrono::steady_clock;
-
-// That root, and others, may take for a request and for its answer.
-constexpr std::chrono::milliseconds long_patience(10'000), short_patience(1'000);
+// Connections at a time, of each user who may change nothing, of all of them, and of those who may. More are closed.
+constexpr int64_t most_of_a_user = 16, most_of_others = 256, most_of_changers = 64;
+// What is taken before others have a turn.
+constexpr int pieces_at_once = 64, connections_at_once = 64;
 
 // A request but for its ranges, which are not kept as JSON: that takes ten times as much memory.
 struct Request {
@@ -130,14 +133,6 @@ std::string text_at(const json &from, const char *key)
 	return from.contains(key) && from[key].is_string() ? from[key].get<std::string>() : "";
 }
 
-// Waits until the peer is ready for `events`; false if it takes too long, or if `stop` can be read.
-bool ready(int fd, short events, int stop, Clock::time_point until)
-{
-	pollfd both[] = {{fd, events, 0}, {stop, POLLIN, 0}};
-	const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-	return left > 0 && ::poll(both, 2, static_cast<int>(left)) > 0 && !both[1].revents;
-}
-
 std::string refusal(const std::string &why)
 {
 	return json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -171,99 +166,201 @@ std::string answer(Service &service, std::string_view request, bool may_change)
 	}
 }
 
-ControlSocket::ControlSocket(const std::string &path) : path_(path)
+ControlSocket::ControlSocket(const std::string &path, std::chrono::milliseconds patience)
+	: path_(path), patience_(patience)
 {
 	sockaddr_un address = {};
 	address.sun_family = AF_UNIX;
 	if (path.size() >= sizeof(address.sun_path))
 		throw std::runtime_error(fmt::format("{}: too long for a socket", path));
 	std::memcpy(address.sun_path, path.c_str(), path.size());
-	fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const auto *const where = reinterpret_cast<const sockaddr *>(&address);
-	// One that still answers is another service's.
-	if (fd_ >= 0 && ::connect(fd_, where, sizeof(address)) == 0) {
+	// One that still answers is another service's; EAGAIN: it has many to answer.
+	if (fd_ >= 0 && (::connect(fd_, where, sizeof(address)) == 0 || errno == EAGAIN)) {
 		::close(fd_);
 		throw std::runtime_error(fmt::format("{}: another service is running", path));
 	}
 	::unlink(path.c_str());
 	if (fd_ < 0 || ::bind(fd_, where, sizeof(address)) < 0 || ::chmod(path.c_str(), 0666) < 0 ||
-	    ::listen(fd_, 16) < 0) {
+	    ::listen(fd_, 128) < 0) {
 		const int error = errno;
 		::close(fd_);
 		throw std::runtime_error(fmt::format("{}: {}", path, std::strerror(error)));
 	}
 }
 
-ControlSocket::~ControlSocket()
+// Somebody who has connected: sends a request and closes that direction, then reads the answer.
+struct ControlSocket::Connection {
+	Connection(int of, uid_t who, bool may, std::chrono::milliseconds most_time)
+		: fd(of), uid(who), may_change(may), most(may_change ? view::max_change : view::max_request),
+		  patience(most_time)
+	{
+	}
+	~Connection() { ::close(fd); }
+	Connection(const Connection &) = delete;
+	Connection &operator=(const Connection &) = delete;
+
+	// Goes on as far as it can without waiting. Returns false if it is over.
+	bool go_on(Service &service)
+	{
+		if (!is_answered && !receive())
+			return false;
+		if (has_ended && !is_answered) {
+			const Clock::time_point began = Clock::now();
+			said = is_too_large ? refusal(fmt::format("the request is too large; expected at most {} bytes",
+								  most)) :
+					      answer(service, request, may_change);
+			std::string().swap(request);
+			is_answered = true;
+			took = Clock::now() - began;
+			until = Clock::now() + patience;
+		}
+		return !is_answered || send();
+	}
+
+	const int fd;
+	const uid_t uid;
+	const bool may_change;
+	const size_t most; // bytes of a request
+	const std::chrono::milliseconds patience;
+	Clock::time_point until = Clock::now() + patience;
+	bool is_answered = false;
+	Clock::duration took = {}; // time of the answer; serve() resets it
+
+private:
+	bool receive()
+	{
+		std::array<char, 65536> some;
+		for (int pieces = 0; !has_ended && pieces < pieces_at_once; pieces++) {
+			const ssize_t n = ::recv(fd, some.data(), some.size(), 0);
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n < 0)
+				return errno == EAGAIN;
+			has_ended = n == 0;
+			// The rest of what is too large is read all the same: the peer then reads the answer.
+			is_too_large |= request.size() + static_cast<size_t>(n) > most;
+			if (is_too_large)
+				std::string().swap(request);
+			else
+				request.append(some.data(), static_cast<size_t>(n));
+		}
+		return true;
+	}
+	bool send()
+	{
+		while (sent < said.size()) {
+			const ssize_t n = ::send(fd, said.data() + sent, said.size() - sent, MSG_NOSIGNAL);
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n < 0)
+				return errno == EAGAIN;
+			sent += static_cast<size_t>(n);
+		}
+		return false;
+	}
+
+	std::string request, said;
+	size_t sent = 0;
+	bool is_too_large = false, has_ended = false;
+};
+
+ControlSocket::~ControlSocket() { close(); }
+
+void ControlSocket::close()
 {
+	if (fd_ < 0)
+		return;
 	::unlink(path_.c_str());
-	::close(fd_);
+	::close(std::exchange(fd_, -1));
+}
+
+// Returns false if one cannot be taken now.
+bool ControlSocket::take_connections()
+{
+	for (int taken = 0; taken < connections_at_once; taken++) {
+		const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			return errno == EAGAIN;
+		ucred peer = {};
+		socklen_t len = sizeof(peer);
+		const bool is_known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0;
+		const bool may_change = peer.uid == 0 || peer.uid == ::geteuid();
+		const auto is_alike = [&](const auto &other) { return other->may_change == may_change; };
+		const auto is_of_user = [&](const auto &other) { return other->uid == peer.uid; };
+		const auto alike = std::ranges::count_if(connections_, is_alike);
+		const bool is_too_many =
+			may_change ? alike >= most_of_changers :
+				     alike >= most_of_others ||
+					     std::ranges::count_if(connections_, is_of_user) >= most_of_a_user;
+		std::unique_ptr<Connection> connection;
+		try {
+			connections_.reserve(connections_.size() + 1);
+			if (is_known && !is_too_many)
+				connection = std::make_unique<Connection>(fd, peer.uid, may_change, patience_);
+		} catch (const std::bad_alloc &) {
+			::close(fd);
+			return false;
+		}
+		if (connection)
+			connections_.push_back(std::move(connection));
+		else
+			::close(fd);
+	}
+	return true;
+}
+
+// Extends the deadline of each peer by the time that an answer, or serve()'s caller, took.
+void ControlSocket::grant(Clock::duration time)
+{
+	for (const std::unique_ptr<Connection> &connection : connections_)
+		connection->until += time;
 }
 
 void ControlSocket::serve(Service &service, int stop)
 {
+	std::array<pollfd, 2 + most_of_others + most_of_changers> all;
+	grant(Clock::now() - left_);
 	for (;;) {
-		pollfd both[] = {{stop, POLLIN, 0}, {fd_, POLLIN, 0}};
-		if (::poll(both, 2, -1) < 0)
+		all[0] = {stop, POLLIN, 0};
+		all[1] = {fd_, POLLIN, 0};
+		Clock::time_point first = Clock::time_point::max();
+		for (size_t i = 0; i < connections_.size(); i++) {
+			const Connection &connection = *connections_[i];
+			all[i + 2] = {connection.fd, static_cast<short>(connection.is_answered ? POLLOUT : POLLIN), 0};
+			first = std::min(first, connection.until);
+		}
+		const auto left = std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()).count();
+		const int timeout = connections_.empty() ? -1 : static_cast<int>(std::max<int64_t>(left, 0));
+		if (::poll(all.data(), connections_.size() + 2, timeout) < 0)
 			continue;
-		if (both[0].revents)
+		const Clock::time_point now = Clock::now();
+		if (all[0].revents) {
+			left_ = now;
 			return;
-		const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0) {
+		}
+		Clock::duration took = {};
+		for (size_t i = 0; i < connections_.size(); i++) {
+			std::unique_ptr<Connection> &connection = connections_[i];
+			bool goes_on = true;
+			try {
+				if (all[i + 2].revents)
+					goes_on = connection->go_on(service);
+			} catch (const std::exception &error) {
+				// Memory is short: for this request only.
+				std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
+				goes_on = false;
+			}
+			took += std::exchange(connection->took, {});
+			if (!goes_on || now >= connection->until)
+				connection.reset();
+		}
+		std::erase(connections_, nullptr);
+		grant(took);
+		if (all[1].revents && !take_connections())
 			// Without descriptors poll() would return at once again.
 			::usleep(100'000);
-			continue;
-		}
-		try {
-			serve_one(service, fd, stop);
-		} catch (const std::exception &error) {
-			// Memory is short: for this request only.
-			std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
-		}
-		::close(fd);
-	}
-}
-
-void ControlSocket::serve_one(Service &service, int fd, int stop)
-{
-	ucred peer = {};
-	socklen_t len = sizeof(peer);
-	if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
-		return;
-	const bool may_change = peer.uid == 0 || peer.uid == ::geteuid();
-	const size_t most = may_change ? view::max_change : view::max_request;
-	// Requests are answered one after the other, so those of others must not hold up root's for long.
-	const auto patience = may_change ? long_patience : short_patience;
-	const Clock::time_point until = Clock::now() + patience;
-	std::string request;
-	bool is_too_large = false;
-	for (;;) {
-		std::array<char, 65536> some;
-		if (!ready(fd, POLLIN, stop, until))
-			return;
-		const ssize_t n = ::recv(fd, some.data(), some.size(), 0);
-		if (n < 0 && errno != EINTR && errno != EAGAIN)
-			return;
-		if (n == 0)
-			break;
-		// The rest of what is too large is read all the same: the peer then reads the answer.
-		is_too_large |= n > 0 && request.size() + static_cast<size_t>(n) > most;
-		if (is_too_large)
-			std::string().swap(request);
-		else
-			request.append(some.data(), n > 0 ? static_cast<size_t>(n) : 0);
-	}
-	const std::string said =
-		is_too_large ? refusal(fmt::format("the request is too large; expected at most {} bytes", most)) :
-			       answer(service, request, may_change);
-	const Clock::time_point read_until = Clock::now() + patience;
-	for (size_t at = 0; at < said.size();) {
-		// First: what was done is answered even if the service is to reload or to end.
-		const ssize_t n = ::send(fd, said.data() + at, said.size() - at, MSG_NOSIGNAL);
-		const bool must_wait = n < 0 && errno == EAGAIN;
-		if ((n < 0 && errno != EINTR && !must_wait) || (must_wait && !ready(fd, POLLOUT, stop, read_until)))
-			return;
-		at += n > 0 ? static_cast<size_t>(n) : 0;
 	}
 }
 

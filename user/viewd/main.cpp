@@ -103,8 +103,12 @@ int main(int argc, char **argv)
 		auto state = std::make_unique<viewd::StateFolder>(folder);
 		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
 		viewd::UblkDevices devices(threads, nvmet, !parsed.empty(), prefix);
-		viewd::Service service({folder, conf_dir, memory << 20, decompress_memory << 20, threads}, devices,
-				       std::move(state));
+		viewd::Service service({.folder = folder,
+					.conf_dir = conf_dir,
+					.memory = memory << 20,
+					.decompress_memory = decompress_memory << 20,
+					.workers = threads},
+				       devices, std::move(state));
 		complain_of_definitions(service);
 		viewd::notify("READY=1");
 		for (;;) {
@@ -122,6 +126,15 @@ int main(int argc, char **argv)
 			viewd::notify("READY=1");
 		}
 		viewd::notify("STOPPING=1");
+		const std::vector<std::string> left = service.stop();
+		for (const std::string &name : left)
+			std::fprintf(stderr, "peerdma-viewd: %s: its storage does not answer; ending without it\n",
+				     name.c_str());
+		// What still reads would be waited for, and by the kernel if it cannot be interrupted: the next service need not.
+		if (!left.empty()) {
+			control.close();
+			::_exit(0);
+		}
 	} catch (const std::exception &error) {
 		std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
 		return 1;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <new>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +18,19 @@ namespace
 {
 
 constexpr uint64_t page = 4096;
+// How often, while they are read from the cache.
+constexpr auto asked_every = std::chrono::seconds(1);
+// Loading this key asks one storage for the identities of its files in to_ask_. Each storage has a key of its own: one that does not
+// answer delays only its own files.
+constexpr uint64_t question(size_t storage) { return ChunkCache::no_chunk + storage; }
+
+std::vector<uint64_t> storages_of(const view::Sequence &files)
+{
+	std::set<uint64_t> numbers;
+	for (const std::unique_ptr<view::Source> &file : files.files())
+		numbers.insert(file->opened().device);
+	return {numbers.begin(), numbers.end()};
+}
 
 } // namespace
 
@@ -39,14 +54,22 @@ struct ServedView::Parts {
 ServedView::ServedView(ChunkCache &cache, const view::Sequence &files, const view::Header &header,
 		       std::vector<view::Identity> identities, bool prefetch)
 	: cache_(cache), files_(files), codec_(header.codec), reducer_(codec_, files), header_(view::serialize(header)),
-	  sums_(header.sums), identities_(std::move(identities)), data_bytes_(header.data_bytes()),
-	  device_bytes_((header_.size() + data_bytes_ + page - 1) / page * page), prefetches_(prefetch),
-	  ahead_(data_bytes_)
+	  sums_(header.sums), identities_(std::move(identities)), storages_(storages_of(files_)),
+	  data_bytes_(header.data_bytes()), device_bytes_((header_.size() + data_bytes_ + page - 1) / page * page),
+	  prefetches_(prefetch), ahead_(data_bytes_), asked_(files_.files().size(), ChunkCache::Clock::now()),
+	  to_ask_(storages_.size()), changed_(files_.files().size())
 {
-	number_ = cache_.add([this](uint64_t chunk, std::byte *to) { return load(chunk, to); });
+	const auto load_or_ask = [this](uint64_t chunk, std::byte *to) {
+		return chunk < ChunkCache::no_chunk ? load(chunk, to) : ask_now(chunk - ChunkCache::no_chunk);
+	};
+	number_ = cache_.add(load_or_ask, files_.storage());
 }
 
-ServedView::~ServedView() { withdraw(); }
+ServedView::~ServedView()
+{
+	withdraw();
+	cache_.wait_until_unused(number_);
+}
 
 // A load may be decompressing a long file, or wait for those that do.
 void ServedView::withdraw()
@@ -96,6 +119,7 @@ void ServedView::read(uint64_t offset, uint32_t bytes, std::shared_ptr<ViewRead>
 	}
 	read_data(begin_data, end_data, static_cast<uint32_t>(begin_data + header_.size() - offset), parts);
 	prefetch(begin_data, end_data);
+	ask_now_and_then(begin_data, end_data);
 }
 
 // Bytes of the data, which come to `at` of the read.
@@ -128,7 +152,7 @@ void ServedView::read_data(uint64_t begin, uint64_t end, uint32_t at, const std:
 bool ServedView::is_fresh(uint64_t begin, uint64_t end)
 {
 	try {
-		return unchanged(begin, end);
+		return unchanged(begin, end, Ask::nobody);
 	} catch (const view::SourceError &error) {
 		fault(error.what(), place_of(begin));
 		return false;
@@ -216,19 +240,108 @@ view::Sequence::Place ServedView::place_of(uint64_t begin) const
 	return files_.place(view::elements_of(codec_, files_.elements(), begin, begin + 1).first);
 }
 
-bool ServedView::unchanged(uint64_t begin, uint64_t end)
+ServedView::Files ServedView::files_of(uint64_t begin, uint64_t end) const
 {
 	const view::ElementRange elements = view::elements_of(codec_, files_.elements(), begin, end);
-	const view::Sequence::Place first = files_.place(elements.first);
-	const size_t last = files_.place(elements.end - 1).file;
-	for (size_t i = first.file; i <= last; i++)
-		if (files_.files()[i]->identity() != identities_[i]) {
-			stale_ = true;
-			fault(fmt::format("{}: changed after it was published", files_.files()[i]->name()),
-			      {i, i == first.file ? first.element : 0});
+	return {files_.place(elements.first), files_.place(elements.end - 1).file + 1};
+}
+
+bool ServedView::unchanged(uint64_t begin, uint64_t end, Ask ask)
+{
+	const Files files = files_of(begin, end);
+	for (size_t i = files.first.file; i < files.end; i++) {
+		const view::Source &file = *files_.files()[i];
+		const std::optional<view::Identity> now = ask == Ask::storage ? file.identity() : file.known_identity();
+		if (!is_unchanged(now, {i, i == files.first.file ? files.first.element : 0}))
 			return false;
-		}
+	}
 	return true;
+}
+
+// now: nullopt: it is not known.
+bool ServedView::is_unchanged(const std::optional<view::Identity> &now, view::Sequence::Place at)
+{
+	// A change that was seen once stays: known_identity() of 9p and SMB does not report it.
+	if (!changed_[at.file] && (!now || *now == identities_[at.file]))
+		return true;
+	changed(at);
+	return false;
+}
+
+void ServedView::changed(view::Sequence::Place at)
+{
+	changed_[at.file] = true;
+	stale_ = true;
+	fault(fmt::format("{}: changed after it was published", files_.files()[at.file]->name()), at);
+}
+
+// Servers return ESTALE or ENOENT for a file that was removed or replaced.
+void ServedView::failed(const view::SourceError &error, view::Sequence::Place at)
+{
+	if (error.error == ESTALE || error.error == ENOENT)
+		changed(at);
+	else
+		fault(error.what(), at);
+}
+
+// What is read from the cache asks nobody, and what this machine knows of the files of a server gets old.
+void ServedView::ask_now_and_then(uint64_t begin, uint64_t end)
+{
+	const std::lock_guard lock(ask_mutex_);
+	try {
+		const auto now = ChunkCache::Clock::now();
+		const Files files = files_of(begin, end);
+		for (size_t i = files.first.file; i < files.end; i++)
+			if (now - asked_[i] >= asked_every) {
+				to_ask_[storage_of(i)].insert(i);
+				asked_[i] = now;
+			}
+	} catch (const std::bad_alloc &) {
+		// A later read asks.
+	}
+	// run() does nothing while a question is under way. A later read asks the rest.
+	for (size_t storage = 0; storage < to_ask_.size(); storage++)
+		if (!to_ask_[storage].empty())
+			cache_.run({number_, question(storage)});
+}
+
+size_t ServedView::storage_of(size_t file) const
+{
+	return static_cast<size_t>(std::ranges::lower_bound(storages_, files_.files()[file]->opened().device) -
+				   storages_.begin());
+}
+
+size_t ServedView::ask_all(const std::function<void()> &done)
+{
+	{
+		const std::lock_guard lock(ask_mutex_);
+		for (size_t i = 0; i < files_.files().size(); i++)
+			to_ask_[storage_of(i)].insert(i);
+	}
+	for (size_t storage = 0; storage < storages_.size(); storage++)
+		cache_.get({number_, question(storage)}, [done](const ChunkCache::Held &, int) { done(); });
+	return storages_.size();
+}
+
+// Returns an error, so that the cache keeps no chunk.
+int ServedView::ask_now(size_t storage)
+{
+	std::set<size_t> wanted;
+	const auto take = [&] {
+		const std::lock_guard lock(ask_mutex_);
+		wanted = std::exchange(to_ask_[storage], {});
+		return !wanted.empty();
+	};
+	// A question that arrives meanwhile joins this load.
+	while (take())
+		for (const size_t i : wanted) {
+			try {
+				is_unchanged(files_.files()[i]->server_identity(), {i, 0});
+			} catch (const view::SourceError &error) {
+				failed(error, {i, 0});
+			}
+		}
+	return -ENODATA;
 }
 
 int ServedView::load(uint64_t chunk, std::byte *to)
@@ -241,7 +354,7 @@ int ServedView::load(uint64_t chunk, std::byte *to)
 		reducer_.reduce_chunk(chunk, to, buffers);
 		const uint32_t sum = view::crc32c({to, bytes});
 		// Stores to a mapping may change a file without a new time. The CRC tells them all the same.
-		if (!unchanged(begin, begin + bytes))
+		if (!unchanged(begin, begin + bytes, Ask::storage))
 			return -ENODATA;
 		if (sum != sums_[chunk]) {
 			stale_ = true;
@@ -251,7 +364,7 @@ int ServedView::load(uint64_t chunk, std::byte *to)
 		}
 		return 0;
 	} catch (const view::SourceError &error) {
-		fault(error.what(), place_of(begin));
+		failed(error, place_of(begin));
 		return error.error == EIO || error.error == ENOMEM ? -error.error : -ENODATA;
 	} catch (const view::Misfit &misfit) {
 		stale_ = true;

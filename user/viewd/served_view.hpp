@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,7 +56,7 @@ public:
 	// is followed in any case.
 	ServedView(ChunkCache &cache, const view::Sequence &files, const view::Header &header,
 		   std::vector<view::Identity> identities, bool prefetch);
-	// No read may be under way.
+	// No read may be under way. Waits for the loads that are.
 	~ServedView();
 	ServedView(const ServedView &) = delete;
 	ServedView &operator=(const ServedView &) = delete;
@@ -64,19 +66,39 @@ public:
 	void read(uint64_t offset, uint32_t bytes, std::shared_ptr<ViewRead> read);
 	// Prefetches along a plan from now on, instead of the one before.
 	void plan(Plan plan);
-	// Fails what waits and what comes.
+	// Fails what waits and what comes. Does not wait.
 	void withdraw();
+	// Waits, after withdraw(), until no file is read any more. false: one still is.
+	bool wait_until_unused(ChunkCache::Clock::time_point until) { return cache_.wait_until_unused(number_, until); }
 	Status status() const;
-	// Whether a file is not as it was when it was scanned, as far as reads or the files' times tell.
+	// Whether a file is not as it was when it was scanned, as far as reads or the files' times tell. Does not wait for the storage.
 	bool is_stale();
+	// Asks the storage of all files how they are now, for is_stale(). `done` is called when that was answered, once for each storage.
+	// Returns how many there are.
+	size_t ask_all(const std::function<void()> &done);
 
 private:
 	struct Parts;
 
+	// Indices of files.
+	struct Files {
+		view::Sequence::Place first = {};
+		size_t end = 0;
+	};
+	enum class Ask { nobody, storage };
+
 	int load(uint64_t chunk, std::byte *to);
-	// Whether the files that these bytes of the data are of are as they were scanned. unchanged() throws SourceError.
-	bool unchanged(uint64_t begin, uint64_t end);
+	int ask_now(size_t storage);
+	size_t storage_of(size_t file) const;
+	void changed(view::Sequence::Place at);
+	void failed(const view::SourceError &error, view::Sequence::Place at);
+	Files files_of(uint64_t begin, uint64_t end) const;
+	// Whether the files that these bytes of the data are of are as they were scanned: as far as this machine knows, or as their
+	// storage says. The last throws SourceError.
+	bool unchanged(uint64_t begin, uint64_t end, Ask ask);
 	bool is_fresh(uint64_t begin, uint64_t end);
+	bool is_unchanged(const std::optional<view::Identity> &now, view::Sequence::Place at);
+	void ask_now_and_then(uint64_t begin, uint64_t end);
 	void fault(const std::string &what, view::Sequence::Place at);
 	view::Sequence::Place place_of(uint64_t begin) const;
 	void read_data(uint64_t begin, uint64_t end, uint32_t at, const std::shared_ptr<Parts> &parts);
@@ -91,12 +113,18 @@ private:
 	const std::vector<std::byte> header_;
 	const std::vector<uint32_t> sums_;
 	const std::vector<view::Identity> identities_;
+	const std::vector<uint64_t> storages_; // the numbers of the file systems that the files are on
 	const uint64_t data_bytes_, device_bytes_;
 	const bool prefetches_;
 	mutable std::mutex ahead_mutex_; // protects ahead_, plan_ and shared_
 	ReadAhead ahead_;
 	std::optional<Plan> plan_;
-	size_t shared_ = 0; // streams that the cache was told of
+	size_t shared_ = 0;    // streams that the cache was told of
+	std::mutex ask_mutex_; // protects asked_ and to_ask_
+	// For each file, when it was last added to to_ask_.
+	std::vector<ChunkCache::Clock::time_point> asked_;
+	std::vector<std::set<size_t>> to_ask_;   // for each storage: files
+	std::vector<std::atomic<bool>> changed_; // for each file: whether it differs from when it was scanned
 	std::atomic<bool> stale_ = false;
 	std::atomic<uint64_t> reads_ = 0, bytes_ = 0, failed_ = 0;
 	mutable std::mutex fault_mutex_; // protects fault_

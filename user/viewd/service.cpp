@@ -5,10 +5,13 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <list>
 #include <random>
+#include <semaphore>
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,30 +33,11 @@ constexpr uint64_t scanned_at_once = 8 << 20; // bytes, between looks whether to
 // What a scan has found is saved so often, and takes at most about a twentieth of its time.
 constexpr auto saved_every = std::chrono::seconds(2);
 constexpr int saves_share = 20;
-
-// A turn to work on a view's files, until its end; none if the view is stopped before it comes.
-class Turn
-{
-public:
-	Turn(std::counting_semaphore<> &turns, const std::atomic<bool> &stop) : turns_(turns)
-	{
-		while (!stop && !(is_taken_ = turns_.try_acquire_for(std::chrono::milliseconds(100)))) {}
-	}
-	~Turn()
-	{
-		if (is_taken_)
-			turns_.release();
-	}
-	Turn(const Turn &) = delete;
-	Turn &operator=(const Turn &) = delete;
-	explicit operator bool() const { return is_taken_; }
-
-private:
-	std::counting_semaphore<> &turns_;
-	bool is_taken_ = false;
-};
+// What each view has to end, if those before have taken the time that there was for all.
+constexpr auto least_patience = std::chrono::milliseconds(100);
 
 constexpr const char *not_saved = "not saved: a service that is killed now has to scan again, and makes a fresh device";
+constexpr const char *not_ended = "withdrawn, but not ended yet: a read of its files has not been answered";
 constexpr const char *index_prefix = ".index-";
 std::string index_kind(size_t file) { return fmt::format("{}{}", index_prefix, file); }
 
@@ -163,12 +147,16 @@ const char *state_name(Service::State state)
 		return "published";
 	case Service::State::failed:
 		return "failed";
+	case Service::State::ending:
+		return "ending";
 	}
 	return "";
 }
 
 struct Service::Published {
-	Published(ViewConf what, std::string from) : conf(std::move(what)), origin(std::move(from)) {}
+	Published(ViewConf what, std::string from) : conf(std::move(what)), origin(std::move(from)), closing{conf.name}
+	{
+	}
 
 	const ViewConf conf;
 	const std::string origin;
@@ -182,16 +170,64 @@ struct Service::Published {
 	std::optional<view::Sequence> files;
 	std::unique_ptr<ServedView> served;
 	std::unique_ptr<BlockDevice> device;
+	bool is_running = false; // the thread; protected by the mutex
+	std::condition_variable has_run;
+	std::vector<view::Source *> scanned; // files that its thread reads; protected by the mutex
+	// The view's thread has begun to take over or remove the device that an earlier service left; protected by the mutex.
+	bool is_left_taken = false;
+	std::list<std::string> closing; // the node that goes into Service::closing_, so that closing needs no memory
 	std::thread thread;
 
-	~Published()
+	~Published() { end(Clock::time_point::max()); }
+
+	// Has it end as soon as it can, and fails its reads. Does not wait.
+	void begin_to_end()
 	{
 		stop = true;
-		if (thread.joinable())
-			thread.join();
-		// The device's reads end before it can be removed: those that wait fail.
+		const std::lock_guard lock(mutex);
+		for (view::Source *file : scanned)
+			file->stop();
+		// Its thread may wait until the kernel has read the device.
 		if (served)
 			served->withdraw();
+	}
+
+	// The view's thread calls it before it takes over or removes the device that an earlier service left. False: the view is being
+	// ended, and the ender removes the device.
+	bool take_left()
+	{
+		const std::lock_guard lock(mutex);
+		is_left_taken |= !stop;
+		return is_left_taken;
+	}
+
+	// Does not change after begin_to_end().
+	bool has_taken_left()
+	{
+		const std::lock_guard lock(mutex);
+		return is_left_taken;
+	}
+
+	// Ends it. Returns false if it has not ended by then, and must be called again.
+	bool end(Clock::time_point until)
+	{
+		begin_to_end();
+		{
+			std::unique_lock lock(mutex);
+			const auto has_ended = [this] { return !is_running; };
+			if (until == Clock::time_point::max())
+				has_run.wait(lock, has_ended);
+			else if (!has_run.wait_until(lock, until, has_ended))
+				return false;
+		}
+		if (thread.joinable())
+			thread.join();
+		if (!served)
+			return true;
+		// It may have been made meanwhile.
+		served->withdraw();
+		device.reset();
+		return served->wait_until_unused(until);
 	}
 };
 
@@ -246,23 +282,101 @@ Service::Service(const Options &options, BlockDevices &devices)
 
 Service::Service(const Options &options, BlockDevices &devices, std::unique_ptr<StateFolder> folder)
 	: options_(options), folder_(std::move(folder)), devices_(devices), decompressors_(options.decompress_memory),
-	  cache_(chunks_of(options), options.workers), turns_(std::max(options.workers, 1U))
-{
-	publish_saved();
-	reload();
-}
-
-Service::~Service()
+	  cache_(chunks_of(options), options.workers), turns_(std::max(options.workers, 1U)),
+	  ender_([this] { end_later(); })
 {
 	try {
-		std::vector<std::string> names;
-		for (const auto &[name, view] : views_) {
-			view->stop = true;
-			names.push_back(name);
+		publish_saved();
+		reload();
+	} catch (...) {
+		stop_all();
+		throw;
+	}
+}
+
+Service::~Service() { stop_all(); }
+
+// Stops the service and waits for all views, those that wait for storage too.
+void Service::stop_all()
+{
+	stop();
+	views_.clear();
+	ending_.clear();
+	std::unique_lock lock(mutex_);
+	has_closed_.wait(lock, [this] { return closing_.empty(); });
+}
+
+std::vector<std::string> Service::stop()
+{
+	{
+		const std::lock_guard lock(mutex_);
+		is_stopped_ = true;
+	}
+	has_ending_.notify_all();
+	if (ender_.joinable())
+		ender_.join();
+	for (const auto &[name, view] : views_)
+		view->begin_to_end();
+	const Clock::time_point until = Clock::now() + options_.last_patience;
+	try {
+		while (!views_.empty()) {
+			const auto view = views_.begin();
+			Ending &ending = ending_[view->first];
+			ending.view = std::move(view->second);
+			views_.erase(view);
 		}
-		for_each_at_once(names, [this](const std::string &name) { finish(name, std::move(views_.at(name))); });
+		std::vector<std::string> names;
+		for (const auto &[name, ending] : ending_)
+			names.push_back(name);
+		for_each_at_once(names, [&](const std::string &name) {
+			std::unique_ptr<Published> &view = ending_.at(name).view;
+			const bool has_ended = view->end(std::max(until, Clock::now() + least_patience));
+			// Readers of the device that an earlier service left would wait for the next service.
+			if (has_ended || !view->has_taken_left())
+				try_remove_left(name);
+			if (has_ended)
+				close_files(std::move(view));
+		});
 	} catch (const std::exception &) {
-		// The next service finds what is left.
+		// Out of memory: end the rest one after the other, in place.
+		for (auto &[name, view] : views_)
+			if (view->end(std::max(until, Clock::now() + least_patience)))
+				close_files(std::move(view));
+	}
+	std::erase_if(ending_, [](const auto &ending) { return !ending.second.view; });
+	std::erase_if(views_, [](const auto &view) { return !view.second; });
+	std::unique_lock lock(mutex_);
+	has_closed_.wait_until(lock, std::max(until, Clock::now() + least_patience),
+			       [this] { return closing_.empty(); });
+	std::vector<std::string> left(closing_.begin(), closing_.end());
+	for (const auto &[name, view] : views_)
+		left.push_back(name);
+	for (const auto &[name, ending] : ending_)
+		left.push_back(name);
+	if (!left.empty())
+		folder_->unlock();
+	return left;
+}
+
+// Of a view that has ended. By a thread of its own: to close a file of a server may wait for that.
+void Service::close_files(std::unique_ptr<Published> view)
+{
+	const auto name = view->closing.begin();
+	{
+		const std::lock_guard lock(mutex_);
+		closing_.splice(closing_.end(), view->closing);
+	}
+	Published *const closed = view.release();
+	const auto close = [this, closed, name] {
+		delete closed;
+		const std::lock_guard lock(mutex_);
+		closing_.erase(name);
+		has_closed_.notify_all();
+	};
+	try {
+		std::thread(close).detach();
+	} catch (const std::exception &) {
+		close();
 	}
 }
 
@@ -305,7 +419,7 @@ void Service::discard_left(const std::set<std::string> &unread)
 		const std::string name = path.stem(), kind = path.extension();
 		const std::lock_guard lock(mutex_);
 		const bool is_kept = kind == ".scan" || kind == ".device" || kind.starts_with(index_prefix);
-		if (is_kept && !views_.contains(name) && !unread.contains(name))
+		if (is_kept && !views_.contains(name) && !ending_.contains(name) && !unread.contains(name))
 			left[name] = bad_definitions_.contains(name);
 	}
 	std::vector<std::string> names;
@@ -324,7 +438,7 @@ size_t Service::count_held() const
 	if (is_left_discarded_)
 		return 0;
 	return static_cast<size_t>(std::ranges::count_if(folder_->files(), [this](const fs::path &path) {
-		return path.extension() == ".device" && !views_.contains(path.stem());
+		return path.extension() == ".device" && !views_.contains(path.stem()) && !ending_.contains(path.stem());
 	}));
 }
 
@@ -340,6 +454,8 @@ void Service::publish(const ViewConf &conf)
 					  definition_of(conf.name).string()));
 	if (found != views_.end())
 		throw Refused(fmt::format("{}: there is such a view already; withdraw it first", conf.name));
+	if (ending_.contains(conf.name))
+		throw Refused(fmt::format("{}: {}", conf.name, not_ended));
 	const std::string text = view::conf_text(conf);
 	if (text.size() > view::max_conf)
 		throw Refused(fmt::format("{}: its definition has more than {} KiB", conf.name, view::max_conf >> 10));
@@ -360,46 +476,96 @@ void Service::publish(const ViewConf &conf)
 // With the mutex held.
 void Service::start(const ViewConf &conf, const std::string &origin)
 {
+	if (const auto before = ending_.find(conf.name); before != ending_.end()) {
+		before->second.next.emplace(conf, origin);
+		return;
+	}
 	Published &view = *(views_[conf.name] = std::make_unique<Published>(conf, origin));
+	const std::lock_guard view_lock(view.mutex);
 	try {
-		view.thread = std::thread([this, &view] { run(view); });
+		view.thread = std::thread([this, &view] {
+			run(view);
+			{
+				const std::lock_guard lock(view.mutex);
+				view.is_running = false;
+			}
+			view.has_run.notify_all();
+		});
+		view.is_running = true;
 	} catch (const std::exception &error) {
-		const std::lock_guard view_lock(view.mutex);
 		view.state = State::failed;
 		view.error = fmt::format("no thread for it: {}", error.what());
 	}
 }
 
-// Ends a view and forgets it.
-void Service::end(const std::string &name)
+// Ends a view and forgets it, later if its storage has not answered by then.
+void Service::end(const std::string &name, Clock::time_point until)
 {
-	bool is_defined;
+	// With the memory that it may need.
+	std::map<std::string, Ending> one;
+	Ending &ending = one[name];
 	{
 		const std::lock_guard lock(mutex_);
-		is_defined = !views_.at(name)->origin.empty();
+		ending.origin = views_.at(name)->origin;
 	}
 	// First: a service that dies from here on does not publish it again. A defined view has no such file.
-	if (!is_defined)
+	if (ending.origin.empty())
 		folder_->remove(name, ".conf");
-	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);
-		view = std::move(views_.at(name));
+		ending.view = std::move(views_.at(name));
 		views_.erase(name);
 	}
-	finish(name, std::move(view));
+	if (!ending.view->end(std::max(until, Clock::now() + least_patience))) {
+		// Readers of the device that an earlier service left would wait for the storage.
+		if (!ending.view->has_taken_left())
+			try_remove_left(name);
+		{
+			const std::lock_guard lock(mutex_);
+			ending_.merge(one);
+		}
+		has_ending_.notify_all();
+		return;
+	}
+	close_files(std::move(ending.view));
+	// The one that a service before has left too, if this one has not taken it over yet.
+	try_remove_left(name);
 	forget(name);
 }
 
-// Waits until a view's thread writes no more, and removes its device, or the one that a service before has left and that this one
-// has not taken over yet.
-void Service::finish(const std::string &name, std::unique_ptr<Published> view)
+// On a thread of its own: ends views whose storage has answered at last.
+void Service::end_later()
 {
-	view->stop = true;
-	if (view->thread.joinable())
-		view->thread.join();
-	view.reset();
-	try_remove_left(name);
+	std::unique_lock lock(mutex_);
+	while (!is_stopped_) {
+		if (ending_.empty()) {
+			has_ending_.wait(lock);
+			continue;
+		}
+		has_ending_.wait_for(lock, std::chrono::milliseconds(100));
+		for (auto at = ending_.begin(); at != ending_.end() && !is_stopped_;) {
+			const auto ending = at++;
+			// Nobody else takes it out.
+			lock.unlock();
+			const bool has_ended = ending->second.view->end(Clock::now());
+			if (has_ended) {
+				close_files(std::move(ending->second.view));
+				try_remove_left(ending->first);
+				forget(ending->first);
+			}
+			lock.lock();
+			if (!has_ended)
+				continue;
+			const std::optional<std::pair<ViewConf, std::string>> next = std::move(ending->second.next);
+			at = ending_.erase(ending);
+			try {
+				if (next)
+					start(next->first, next->second);
+			} catch (const std::exception &) {
+				// The next reload starts it.
+			}
+		}
+	}
 }
 
 // Removes what the folder keeps of a view that is there no more.
@@ -418,15 +584,39 @@ void Service::withdraw(const std::string &name)
 	{
 		const std::lock_guard lock(mutex_);
 		const auto found = views_.find(name);
+		const auto before = ending_.find(name);
 		const bool is_defined =
-			found != views_.end() ? !found->second->origin.empty() : bad_definitions_.contains(name);
+			found != views_.end() ?
+				!found->second->origin.empty() :
+				bad_definitions_.contains(name) || (before != ending_.end() && before->second.next);
 		if (is_defined)
 			throw Refused(fmt::format("{}: defined by {}; remove that file and reload peerdma-viewd", name,
 						  definition_of(name).string()));
+		if (before != ending_.end())
+			throw Refused(fmt::format("{}: {}", name, not_ended));
 		if (found == views_.end())
 			throw Refused(fmt::format("{}: there is no such view", name));
 	}
-	end(name);
+	end(name, Clock::now() + options_.patience);
+}
+
+// Asks the storage of all views how their files are. One that does not answer is not waited for.
+void Service::ask_storage()
+{
+	const auto answers = std::make_shared<std::counting_semaphore<>>(0);
+	size_t asked = 0;
+	{
+		const std::lock_guard lock(mutex_);
+		for (const auto &[name, view] : views_) {
+			const std::lock_guard view_lock(view->mutex);
+			if (!view->served)
+				continue;
+			asked += view->served->ask_all([answers] { answers->release(); });
+		}
+	}
+	for (const Clock::time_point until = Clock::now() + options_.patience;
+	     asked && answers->try_acquire_until(until);)
+		asked--;
 }
 
 void Service::reload()
@@ -445,10 +635,15 @@ void Service::reload()
 					    held);
 		return;
 	}
+	ask_storage();
 	std::vector<std::string> ending;
 	{
 		const std::lock_guard lock(mutex_);
 		conf_error_.clear();
+		// What a definition with a mistake has defined before is followed still.
+		for (auto &[name, before] : ending_)
+			if (!found.bad.contains(name))
+				before.next.reset();
 		for (const auto &[name, view] : views_) {
 			const auto definition = found.good.find(name);
 			if (view->origin.empty()) {
@@ -461,7 +656,6 @@ void Service::reload()
 				continue;
 			}
 			const std::lock_guard view_lock(view->mutex);
-			// The last question reads the files' times, which may wait for the storage.
 			if (definition != found.good.end() && definition->second == view->conf &&
 			    view->state != State::failed && !(view->served && view->served->is_stale()))
 				found.good.erase(definition);
@@ -473,7 +667,8 @@ void Service::reload()
 			views_.at(name)->stop = true;
 	}
 	// None of them is refused: only a view that was published by command has a definition to remove.
-	for_each_at_once(ending, [&](const std::string &name) { end(name); });
+	const Clock::time_point until = Clock::now() + options_.patience;
+	for_each_at_once(ending, [&](const std::string &name) { end(name, until); });
 	{
 		const std::lock_guard lock(mutex_);
 		for (const auto &[name, conf] : found.good)
@@ -552,8 +747,22 @@ std::vector<Service::ViewStatus> Service::status() const
 			status.served = view->served->status();
 		all.push_back(std::move(status));
 	}
+	for (const auto &[name, ending] : ending_) {
+		ViewStatus status;
+		status.conf.name = name;
+		status.state = State::ending;
+		status.origin = ending.origin;
+		status.error = not_ended;
+		if (ending.next) {
+			std::tie(status.conf, status.origin) = *ending.next;
+			status.error += "; then it is published as it is defined now";
+		}
+		if (const auto bad = bad_definitions_.find(name); bad != bad_definitions_.end())
+			status.conf_error = bad->second;
+		all.push_back(std::move(status));
+	}
 	for (const auto &[name, error] : bad_definitions_) {
-		if (views_.contains(name))
+		if (views_.contains(name) || ending_.contains(name))
 			continue;
 		ViewStatus status;
 		status.conf.name = name;
@@ -571,7 +780,8 @@ void Service::run(Published &view)
 	try {
 		save_later(view, scan(view));
 	} catch (const std::exception &error) {
-		try_remove_left(view.conf.name);
+		if (view.take_left())
+			try_remove_left(view.conf.name);
 		const std::lock_guard lock(view.mutex);
 		view.state = State::failed;
 		try {
@@ -602,6 +812,18 @@ void Service::try_remove_left(const std::string &name) noexcept
 	}
 }
 
+// On the view's thread. Returns what `work` returns, or false if the view is stopped before or during it.
+template <class Work> bool Service::unless_stopped(const Published &view, const Work &work)
+{
+	try {
+		return !view.stop && work();
+	} catch (const view::SourceError &) {
+		if (!view.stop)
+			throw;
+		return false;
+	}
+}
+
 // On the view's thread. Returns false if it was stopped.
 bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources)
 {
@@ -609,13 +831,12 @@ bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> 
 	bool is_known = true;
 	for (size_t i = 0; i < sources.size(); i++)
 		is_known &= sources[i]->resume_index(folder_->read(view.conf.name, index_kind(i)));
-	if (view.conf.compressed && !is_known)
-		discard_stale(view);
+	if (view.conf.compressed && !is_known && !discard_stale(view))
+		return false;
 	SaveTimer timer;
 	for (size_t i = 0; i < sources.size(); i++) {
 		for (bool done = false; !done;) {
-			if (!view.stop)
-				done = sources[i]->index(scanned_at_once);
+			done = unless_stopped(view, [&] { return sources[i]->index(scanned_at_once); });
 			timer.save_if_due(view.stop, [&] { write(view.conf.name, indices_of(sources)); });
 			if (view.stop)
 				return false;
@@ -654,13 +875,45 @@ void Service::save_later(Published &view, const Unsaved &unsaved)
 }
 
 // Whoever has read the header of the device that a service before has left would take other elements for those that it describes.
-void Service::discard_stale(Published &view)
+// Returns false if the view is being ended.
+bool Service::discard_stale(Published &view)
 {
+	if (!view.take_left())
+		return false;
 	if (!remove_left(view.conf.name))
-		return;
+		return true;
 	const std::lock_guard lock(view.mutex);
 	view.note = "fresh device: the files are not those that the one before had";
+	return true;
 }
+
+// Lets the files that a view's thread reads be stopped.
+class Service::Stoppable
+{
+public:
+	// Of files that outlive it.
+	Stoppable(Published &view, const std::vector<std::unique_ptr<view::Source>> &files) : view_(view)
+	{
+		const std::lock_guard lock(view_.mutex);
+		view_.scanned.reserve(files.size());
+		for (const std::unique_ptr<view::Source> &file : files)
+			view_.scanned.push_back(file.get());
+		// It may have been too late for these.
+		if (view_.stop)
+			for (view::Source *file : view_.scanned)
+				file->stop();
+	}
+	~Stoppable()
+	{
+		const std::lock_guard lock(view_.mutex);
+		view_.scanned.clear();
+	}
+	Stoppable(const Stoppable &) = delete;
+	Stoppable &operator=(const Stoppable &) = delete;
+
+private:
+	Published &view_;
+};
 
 // On the view's thread, until it is published or stopped.
 Service::Unsaved Service::scan(Published &view)
@@ -670,13 +923,15 @@ Service::Unsaved Service::scan(Published &view)
 	for (const std::string &path : view::expand(view.conf.files))
 		sources.push_back(view.conf.compressed ? view::open_compressed(path, decompressors_) :
 							 view::open_plain(path));
+	std::optional<view::Sequence> sequence;
+	const Stoppable stoppable(view, sources);
 	if (!index(view, sources))
 		return {};
-	view::Sequence files(view.conf.element, std::move(sources));
+	view::Sequence &files = sequence.emplace(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
 	scan.resume(folder_->read(name, ".scan"));
-	if (scan.steps_done() < scan.steps())
-		discard_stale(view);
+	if (scan.steps_done() < scan.steps() && !discard_stale(view))
+		return {};
 	const bool is_saved = scan.steps_done() == scan.steps();
 	const auto results = [&] {
 		Unsaved all = indices_of(files.files());
@@ -685,8 +940,10 @@ Service::Unsaved Service::scan(Published &view)
 	};
 	SaveTimer timer;
 	for (bool done = false; !done;) {
-		if (const Turn turn(turns_, view.stop); turn)
-			done = scan.advance(scanned_at_once);
+		done = unless_stopped(view, [&] {
+			const Turn turn(turns_, files.storage(), view.stop);
+			return turn && scan.advance(scanned_at_once);
+		});
 		{
 			const std::lock_guard lock(view.mutex);
 			view.steps_done = scan.steps_done();
@@ -709,8 +966,8 @@ Service::Unsaved Service::scan(Published &view)
 		view.files.emplace(std::move(files));
 		view.served = std::make_unique<ServedView>(cache_, *view.files, header, identities, view.conf.prefetch);
 	}
-	const Turn turn(turns_, view.stop);
-	if (!turn)
+	const Turn turn(turns_, view.files->storage(), view.stop);
+	if (!turn || !view.take_left())
 		return {};
 	DeviceRecord record = DeviceRecord::parse(folder_->read(name, ".device"));
 	if (record.cookie && record.header != header_sum) {

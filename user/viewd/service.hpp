@@ -9,16 +9,21 @@
 //
 // Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
 // not valid is not followed: a view that an earlier one has published stays.
+//
+// No call waits for storage that does not answer for longer than some seconds. A view that is withdrawn meanwhile fails its reads; what
+// else there is of it ends once the storage has answered.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <set>
 #include <string>
 #include <thread>
@@ -31,6 +36,7 @@
 #include "viewd/chunk_cache.hpp"
 #include "viewd/served_view.hpp"
 #include "viewd/state_folder.hpp"
+#include "viewd/turns.hpp"
 
 namespace viewd
 {
@@ -63,7 +69,7 @@ public:
 class Service
 {
 public:
-	enum class State { scanning, published, failed };
+	enum class State { scanning, published, failed, ending };
 	struct Summary {
 		view::Codec codec;
 		uint64_t elements = 0, bytes = 0, files = 0;
@@ -72,7 +78,7 @@ public:
 		ViewConf conf;
 		std::string origin; // the path of its definition; "": published by a request
 		State state = State::scanning;
-		std::string error;                  // why it failed
+		std::string error;                  // why it failed, or has not ended
 		std::string conf_error;             // why its definition is not followed
 		uint64_t steps_done = 0, steps = 0; // of the scan
 		std::optional<Summary> summary;     // once it is published
@@ -86,15 +92,21 @@ public:
 		uint64_t memory = 256ULL << 20;           // bytes of chunks and of the buffers of the workers
 		uint64_t decompress_memory = 64ULL << 20; // and of decompressors
 		unsigned workers = 2;
+		// How long a call, and the end of the process, wait for storage.
+		std::chrono::milliseconds patience{2'000}, last_patience{10'000};
 	};
 
 	// Publishes what the folder has and what is defined. Throws std::runtime_error if the folder cannot be used.
 	Service(const Options &options, BlockDevices &devices);
 	Service(const Options &options, BlockDevices &devices, std::unique_ptr<StateFolder> folder);
-	// Ends serving; the folder keeps what was published.
+	// Waits for the storage too.
 	~Service();
 	Service(const Service &) = delete;
 	Service &operator=(const Service &) = delete;
+
+	// Ends serving; the folder keeps what was published. Returns the views whose storage has not answered: what waits for it does so
+	// until the process ends. Another process may use the folder then.
+	std::vector<std::string> stop();
 
 	// These throw Refused.
 	void publish(const ViewConf &conf);
@@ -114,24 +126,36 @@ public:
 
 private:
 	struct Published;
+	class Stoppable;
+	// A view that was withdrawn, and that has not ended yet: a read of its files has not.
+	struct Ending {
+		std::unique_ptr<Published> view;
+		std::string origin;
+		std::optional<std::pair<ViewConf, std::string>> next; // to be started then
+	};
+	using Clock = std::chrono::steady_clock;
 
 	void publish_saved();
 	void add_failed(const std::string &name, const std::string &error);
 	void discard_left(const std::set<std::string> &unread);
 	size_t count_held() const;
 	void start(const ViewConf &conf, const std::string &origin);
-	void end(const std::string &name);
+	void end(const std::string &name, Clock::time_point until);
+	void end_later();
+	void close_files(std::unique_ptr<Published> view);
+	void ask_storage();
+	void stop_all();
 	void run(Published &view);
 	// The files of the folder that could not be written: their kinds and texts.
 	using Unsaved = std::vector<std::pair<std::string, std::string>>;
 	Unsaved scan(Published &view);
 	void save_later(Published &view, const Unsaved &unsaved);
 	void write(const std::string &name, const Unsaved &files) const;
-	void finish(const std::string &name, std::unique_ptr<Published> view);
 	void forget(const std::string &name);
 	bool remove_left(const std::string &name);
 	void try_remove_left(const std::string &name) noexcept;
-	void discard_stale(Published &view);
+	bool discard_stale(Published &view);
+	template <class Work> static bool unless_stopped(const Published &view, const Work &work);
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
 	std::filesystem::path definition_of(const std::string &name) const;
 
@@ -140,14 +164,19 @@ private:
 	BlockDevices &devices_;
 	view::Decompressors decompressors_;
 	ChunkCache cache_;
-	std::counting_semaphore<> turns_; // to scan, of views; each takes one for a while
-	std::mutex change_mutex_;         // serializes publish(), withdraw() and reload(); protects is_left_discarded_
+	Turns turns_;             // to scan, of views; each takes one for a while
+	std::mutex change_mutex_; // serializes publish(), withdraw() and reload(); protects is_left_discarded_
 	// Whether what services before have left of views that are gone was removed: once the definitions can be read.
 	bool is_left_discarded_ = false;
 	mutable std::mutex mutex_; // protects the members below
 	std::map<std::string, std::unique_ptr<Published>> views_;
+	std::map<std::string, Ending> ending_; // none of these is in views_
+	std::condition_variable has_ending_, has_closed_;
+	std::list<std::string> closing_; // views whose files are being closed, which may wait for the storage too
+	bool is_stopped_ = false;
 	std::map<std::string, std::string> bad_definitions_; // by the name of the view: what is wrong
 	std::string conf_error_;
+	std::thread ender_; // ends those in ending_
 };
 
 const char *state_name(Service::State state);

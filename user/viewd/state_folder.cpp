@@ -83,6 +83,8 @@ StateFolder::StateFolder(fs::path path) : path_(std::move(path))
 
 StateFolder::~StateFolder() { ::close(lock_); }
 
+void StateFolder::unlock() const { ::flock(lock_, LOCK_UN); }
+
 std::vector<fs::path> StateFolder::files() const
 {
 	const fs::directory_iterator all(path_);

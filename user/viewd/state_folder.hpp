@@ -24,6 +24,8 @@ public:
 	// left. Throws std::runtime_error, also if another process has locked it.
 	explicit StateFolder(std::filesystem::path path);
 	~StateFolder();
+	// Another process may lock it from now on.
+	void unlock() const;
 	StateFolder(const StateFolder &) = delete;
 	StateFolder &operator=(const StateFolder &) = delete;
 

@@ -83,13 +83,13 @@ public:
 	// Returns 0 or -errno.
 	int send(unsigned command, int id, const void *buffer = nullptr, uint16_t len = 0, uint64_t data = 0)
 	{
-		io_uring_sqe *const sqe = io_uring_get_sqe(&ring_);
+		io_uring_sqe *const sqe = fresh();
 		if (!sqe)
 			return -EAGAIN;
-		std::memset(sqe, 0, 2 * sizeof(*sqe));
 		sqe->opcode = IORING_OP_URING_CMD;
 		sqe->fd = fd_;
 		sqe->cmd_op = control_op(command);
+		sqe->user_data = ++number_;
 		ublksrv_ctrl_cmd sent = {};
 		sent.dev_id = static_cast<uint32_t>(id);
 		sent.queue_id = UINT16_MAX;
@@ -97,19 +97,11 @@ public:
 		sent.len = len;
 		sent.data[0] = data;
 		std::memcpy(sqe->cmd, &sent, sizeof(sent));
-		io_uring_cqe *cqe = nullptr;
 		int rc;
 		// Without memory the kernel takes it later. It must not stay in the ring: its result would be taken for that of the next.
-		while ((rc = io_uring_submit_and_wait(&ring_, 1)) == -EINTR || rc == -EAGAIN || rc == -ENOMEM)
+		while ((rc = io_uring_submit(&ring_)) == -EINTR || rc == -EAGAIN || rc == -ENOMEM)
 			::usleep(1'000);
-		do
-			rc = rc < 0 ? rc : io_uring_wait_cqe(&ring_, &cqe);
-		while (rc == -EINTR);
-		if (rc < 0)
-			return rc;
-		rc = cqe->res;
-		io_uring_cqe_seen(&ring_, cqe);
-		return rc;
+		return rc < 0 ? rc : wait();
 	}
 
 	void must(const char *what, unsigned command, int id, const void *buffer = nullptr, uint16_t len = 0,
@@ -121,8 +113,54 @@ public:
 	}
 
 private:
+	io_uring_sqe *fresh()
+	{
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
+		// Requests that the kernel had no memory for are still in the ring.
+		if (!sqe && io_uring_submit(&ring_) >= 0)
+			sqe = io_uring_get_sqe(&ring_);
+		if (sqe)
+			std::memset(sqe, 0, 2 * sizeof(*sqe));
+		return sqe;
+	}
+
+	// For the command that was sent last. Returns its result.
+	int wait()
+	{
+		for (;;) {
+			__kernel_timespec a_second = {1, 0};
+			io_uring_cqe *cqe = nullptr;
+			int rc = io_uring_wait_cqe_timeout(&ring_, &cqe, &a_second);
+			if (rc == -ETIME)
+				wake_worker();
+			if (rc == -ETIME || rc == -EINTR)
+				continue;
+			if (rc < 0)
+				return rc;
+			rc = cqe->res;
+			const bool is_answer = cqe->user_data == number_;
+			io_uring_cqe_seen(&ring_, cqe);
+			if (is_answer)
+				return rc;
+		}
+	}
+
+	// On a busy machine Linux 7.2 queued one or two of 1,000 commands for a worker of io_uring that had ended
+	// (Documentation/upstream/README.md). An asynchronous request creates a worker, which executes all queued requests.
+	void wake_worker()
+	{
+		if (io_uring_sqe *const sqe = fresh()) {
+			sqe->opcode = IORING_OP_NOP;
+			sqe->flags = IOSQE_ASYNC;
+			sqe->user_data = no_command;
+		}
+		io_uring_submit(&ring_);
+	}
+
+	static constexpr uint64_t no_command = 0;
 	int fd_ = -1;
 	io_uring ring_ = {};
+	uint64_t number_ = no_command; // of the command that was sent last
 };
 
 namespace

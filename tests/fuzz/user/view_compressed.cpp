@@ -20,6 +20,7 @@ public:
 	explicit MemoryFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
 	const std::string &name() const override { return name_; }
 	uint64_t bytes() const override { return bytes_.size(); }
+	std::optional<view::Identity> known_identity() const override { return identity(); }
 	view::Identity identity() const override { return {1, 2, bytes_.size(), 3, 4}; }
 	view::Identity opened() const override { return identity(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override

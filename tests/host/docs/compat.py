@@ -49,7 +49,7 @@ FEATURES = (
     ("random calls, guided by coverage", "fuzz"),
     ("instructions per operation", "counts"),
     ("no cache line is written by two CPUs", "lines"),
-    ("views of files, served by ublk; exported by NVMe over RDMA", "served prefetch faults faults_service killed systemd exported exported_faults"),
+    ("views of files, served by ublk; exported by NVMe over RDMA", "served prefetch faults faults_service silent killed systemd exported exported_faults"),
     ("views by the command and by definitions; 1,000 of them", "command many"),
     ("the command", "cli check copy bench selftest selftest_faults"),
     ("rules: who may move what", "rules"),

@@ -249,7 +249,7 @@ TEST_F(Compressed, IsReadByTurns)
 }
 
 // Whose reads, once it is closed, wait until it is opened.
-class Gate final : public WrappedFile
+class Gate : public WrappedFile
 {
 public:
 	using WrappedFile::WrappedFile;
@@ -328,6 +328,111 @@ TEST_F(Compressed, KeepsItsMemoryBounded)
 	EXPECT_GT(small.used_bytes(), 0u);
 	files.clear();
 	EXPECT_EQ(small.used_bytes(), 0u);
+}
+
+// On another file system.
+class GateElsewhere final : public Gate
+{
+public:
+	using Gate::Gate;
+	view::Identity opened() const override
+	{
+		view::Identity opened = Gate::opened();
+		opened.device++;
+		return opened;
+	}
+};
+
+// Files of a storage that does not answer leave those of others their part of the memory.
+TEST_F(Compressed, SharesItsMemoryAmongStorages)
+{
+	const Bytes all = content(4 * MiB), compressed = zstd_of(all, {.window_log = 20});
+	Decompressors small(12 * MiB, std::chrono::milliseconds(1));
+	write("a", compressed);
+	std::vector<GateElsewhere *> gates;
+	std::vector<std::unique_ptr<CompressedFile>> files;
+	for (int i = 0; i < 8; i++) {
+		auto gate = std::make_unique<GateElsewhere>(view::open_plain(folder / "a"));
+		gates.push_back(gate.get());
+		files.push_back(std::make_unique<CompressedFile>(std::move(gate), small));
+		while (!files.back()->index(MiB)) {}
+	}
+	const auto first = [&](const CompressedFile &from) {
+		Bytes got(1000);
+		from.read(0, got);
+		return got == part(all, 0, 1000);
+	};
+	std::vector<std::future<bool>> reads;
+	for (size_t i = 0; i < files.size(); i++) {
+		gates[i]->closed = true;
+		reads.push_back(std::async(std::launch::async, first, std::cref(*files[i])));
+	}
+	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // until as many as can have a decompressor
+	// Of a storage that comes later too.
+	CompressedFile file(view::open_plain(folder / "a"), small);
+	while (!file.index(MiB)) {}
+	std::future<bool> other = std::async(std::launch::async, first, std::cref(file));
+	EXPECT_EQ(other.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+	for (GateElsewhere *gate : gates) {
+		gate->closed = false;
+		gate->closed.notify_all();
+	}
+	EXPECT_TRUE(other.get());
+	for (std::future<bool> &read : reads)
+		EXPECT_TRUE(read.get());
+}
+
+// Nor does one that was first and has all memory make others begin anew each time.
+TEST_F(Compressed, KeepsWhatAStorageHasBesideOneThatHasAll)
+{
+	const Bytes all = content(4 * MiB), compressed = zstd_of(all, {.window_log = 20});
+	write("a", compressed);
+	const auto read = [&](const CompressedFile &from, size_t at) {
+		Bytes got(1000);
+		from.read(at, got);
+		return got == part(all, at, at + got.size());
+	};
+	uint64_t memory;
+	{
+		Decompressors large(64 * MiB);
+		CompressedFile file(view::open_plain(folder / "a"), large);
+		while (!file.index(MiB)) {}
+		EXPECT_TRUE(read(file, 0));
+		memory = large.used_bytes();
+	}
+	Decompressors small(8 * memory, std::chrono::milliseconds(1)); // four at a time
+	std::vector<GateElsewhere *> gates;
+	std::vector<std::unique_ptr<CompressedFile>> files;
+	std::vector<std::future<bool>> reads;
+	for (int i = 0; i < 4; i++) {
+		auto gate = std::make_unique<GateElsewhere>(view::open_plain(folder / "a"));
+		gates.push_back(gate.get());
+		files.push_back(std::make_unique<CompressedFile>(std::move(gate), small));
+		while (!files.back()->index(MiB)) {}
+	}
+	for (size_t i = 0; i < files.size(); i++) {
+		gates[i]->closed = true;
+		reads.push_back(std::async(std::launch::async, read, std::cref(*files[i]), 0));
+		gates[i]->waits.wait(false);
+	}
+	CompressedFile first(view::open_plain(folder / "a"), small), second(view::open_plain(folder / "a"), small),
+		third(view::open_plain(folder / "a"), small);
+	for (CompressedFile *file : {&first, &second, &third})
+		while (!file->index(MiB)) {}
+	for (size_t at = 0; at < 100000; at += 1000) {
+		EXPECT_TRUE(read(first, at));
+		EXPECT_TRUE(read(second, at));
+		EXPECT_LE(small.used_bytes(), 6 * memory);
+	}
+	EXPECT_EQ(first.restarts() + second.restarts(), 0u);
+	EXPECT_TRUE(read(third, 0)) << "in the place of another one of its storage";
+	EXPECT_LE(small.used_bytes(), 6 * memory);
+	for (GateElsewhere *gate : gates) {
+		gate->closed = false;
+		gate->closed.notify_all();
+	}
+	for (std::future<bool> &one : reads)
+		EXPECT_TRUE(one.get());
 }
 
 TEST_F(Compressed, RefusesWhatNeedsTooMuchMemory)

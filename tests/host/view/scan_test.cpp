@@ -5,7 +5,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -43,6 +46,27 @@ protected:
 		return "";
 	}
 };
+
+TEST_F(ViewScan, ASequenceThatIsRefusedLeavesItsFilesToTheCaller)
+{
+	std::vector<std::unique_ptr<view::Source>> files;
+	files.push_back(view::open_plain(write<char>("a", {1, 2, 3})));
+	const std::string why =
+		thrown<view::SourceError>([&] { const Sequence sequence(Element::u32, std::move(files)); });
+	EXPECT_EQ(why, (folder / "a").string() + ": its 3 bytes are not a multiple of the 4 of an element");
+	ASSERT_EQ(files.size(), 1u);
+	ASSERT_TRUE(files[0]);
+	EXPECT_EQ(files[0]->bytes(), 3u);
+}
+
+// procfs stands for the file systems of which it is not known that they ask nobody.
+TEST_F(ViewScan, AFileIsAskedInVainHowItIsIfThatMayWait)
+{
+	EXPECT_EQ(view::open_plain("/proc/self/limits")->known_identity(), std::nullopt);
+	TemporaryFiles memory("/dev/shm");
+	const std::unique_ptr<view::Source> file = view::open_plain(memory.write<char>("a", {1}));
+	EXPECT_EQ(file->known_identity(), file->opened());
+}
 
 // 17 bits: 493447.5 elements to a chunk.
 TEST_F(ViewScan, EndsAtTheLastElementOfAFullChunk)

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -16,9 +17,9 @@
 class TemporaryFiles
 {
 public:
-	TemporaryFiles()
+	explicit TemporaryFiles(const std::filesystem::path &where = std::filesystem::temp_directory_path())
 	{
-		std::string name = std::filesystem::temp_directory_path() / "peerdma-view-XXXXXX";
+		std::string name = where / "peerdma-view-XXXXXX";
 		if (!::mkdtemp(name.data()))
 			throw std::runtime_error("mkdtemp");
 		folder = name;
@@ -47,6 +48,7 @@ public:
 	explicit WrappedFile(std::unique_ptr<view::Source> file) : file_(std::move(file)) {}
 	const std::string &name() const override { return file_->name(); }
 	uint64_t bytes() const override { return file_->bytes(); }
+	std::optional<view::Identity> known_identity() const override { return file_->known_identity(); }
 	view::Identity identity() const override { return file_->identity(); }
 	view::Identity opened() const override { return file_->opened(); }
 	void read(uint64_t offset, std::span<std::byte> to) const override

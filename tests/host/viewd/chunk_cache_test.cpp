@@ -69,6 +69,11 @@ public:
 		std::unique_lock lock(mutex_);
 		changed_.wait(lock, [&] { return arrived_ >= arrived; });
 	}
+	int arrived()
+	{
+		const std::lock_guard lock(mutex_);
+		return arrived_;
+	}
 	void open()
 	{
 		const std::lock_guard lock(mutex_);
@@ -302,17 +307,126 @@ TEST(ChunkCache, RemovesAView)
 	const Answer held = ask(cache, {view, 0}).get();
 	std::future<Answer> loading = ask(cache, {view, 1}), waiting = ask(cache, {view, 2});
 	gate.wait_for(1);
-	std::thread remover([&] { cache.remove(view); });
-	until([&] { return ask(cache, {view, 0}).get().error == -ENODEV; });
-	EXPECT_FALSE(is_there(loading)) << "its worker is within the view's files";
-	gate.open();
-	remover.join();
+	cache.remove(view); // though its worker is within the view's files
 	EXPECT_EQ(loading.get().error, -ENODEV);
 	EXPECT_EQ(waiting.get().error, -ENODEV);
+	EXPECT_EQ(ask(cache, {view, 0}).get().error, -ENODEV);
+	EXPECT_FALSE(cache.wait_until_unused(view, ChunkCache::Clock::now() + 10ms));
+	gate.open();
+	EXPECT_TRUE(cache.wait_until_unused(view));
 	EXPECT_TRUE(holds(held, 0));
 	cache.remove(view); // it is gone
 	EXPECT_TRUE(holds(ask(cache, {other, 9}).get(), 9));
 	EXPECT_EQ(ask(cache, {12345, 0}).get().error, -ENODEV);
+}
+
+// A load that waits for its storage takes a worker from nobody else for long.
+TEST(ChunkCache, GoesOnWhenAStorageDoesNotAnswer)
+{
+	Gate gate;
+	ChunkCache cache(12, 2, 20ms);
+	const auto silent_load = [&](uint64_t chunk, std::byte *to) { return gate.load(chunk, to); };
+	const uint64_t silent = cache.add(silent_load, 1), beside_it = cache.add(fill, 1);
+	std::atomic<int> at_once = 0, most_at_once = 0;
+	const auto counted_load = [&](uint64_t chunk, std::byte *to) {
+		const int now = ++at_once;
+		for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) {}
+		std::this_thread::sleep_for(1ms);
+		at_once--;
+		return fill(chunk, to);
+	};
+	const uint64_t other = cache.add(counted_load, 2), third = cache.add(counted_load, 3);
+	std::vector<std::future<Answer>> waiting;
+	for (uint64_t chunk = 0; chunk < 4; chunk++)
+		waiting.push_back(ask(cache, {silent, chunk}));
+	gate.wait_for(2);
+	std::future<Answer> beside = ask(cache, {beside_it, 5});
+	for (uint64_t chunk = 0; chunk < 20; chunk++)
+		EXPECT_TRUE(holds(ask(cache, {other, chunk}).get(), chunk));
+	EXPECT_EQ(gate.arrived(), 2) << "no more workers than there are wait for one storage";
+	EXPECT_FALSE(is_there(beside));
+	gate.open();
+	for (uint64_t chunk = 0; chunk < 4; chunk++)
+		EXPECT_TRUE(holds(waiting[chunk].get(), chunk));
+	EXPECT_TRUE(holds(beside.get(), 5));
+	// There are as many workers as before.
+	waiting.clear();
+	most_at_once = 0;
+	for (uint64_t chunk = 20; chunk < 40; chunk++) {
+		waiting.push_back(ask(cache, {other, chunk}));
+		waiting.push_back(ask(cache, {third, chunk}));
+	}
+	for (std::future<Answer> &answer : waiting)
+		EXPECT_EQ(answer.get().error, 0);
+	EXPECT_EQ(most_at_once, 2);
+}
+
+// However many storages do not answer, there is memory for one that does.
+TEST(ChunkCache, LeavesMemoryToOthers)
+{
+	Gate gate;
+	ChunkCache cache(8, 8, 20ms);
+	std::vector<uint64_t> silent;
+	std::vector<std::future<Answer>> waiting;
+	for (uint64_t storage = 1; storage <= 3; storage++) {
+		silent.push_back(
+			cache.add([&](uint64_t chunk, std::byte *to) { return gate.load(chunk, to); }, storage));
+		for (uint64_t chunk = 0; chunk < 9; chunk++)
+			waiting.push_back(ask(cache, {silent.back(), chunk}));
+		gate.wait_for(storage == 1 ? 4 : storage == 2 ? 6 : 7); // half of what is left each time
+	}
+	const uint64_t other = cache.add(fill, 4);
+	for (uint64_t chunk = 0; chunk < 20; chunk++)
+		EXPECT_TRUE(holds(ask(cache, {other, chunk}).get(), chunk));
+	cache.prefetch({other, 30});
+	until([&] { return cache.counts().prefetched == 1; });
+	EXPECT_EQ(gate.arrived(), 7);
+	gate.open();
+	// In the order in which they come: an answer that is not taken keeps its chunk.
+	until([&] {
+		std::erase_if(waiting,
+			      [](std::future<Answer> &answer) { return is_there(answer) && answer.get().error == 0; });
+		return waiting.empty();
+	});
+}
+
+// What a storage may not load as others take the memory is loaded when they have ended, though none of its own loads ends.
+TEST(ChunkCache, LoadsMoreOfAStorageOnceOthersHaveEnded)
+{
+	Gate gate, others;
+	ChunkCache cache(4, 2, 20ms);
+	const uint64_t view = cache.add([&](uint64_t chunk, std::byte *to) { return gate.load(chunk, to); }, 1);
+	const uint64_t beside_it = cache.add(fill, 1);
+	const uint64_t other = cache.add([&](uint64_t chunk, std::byte *to) { return others.load(chunk, to); }, 2);
+	std::future<Answer> silent = ask(cache, {view, 1});
+	gate.wait_for(1);
+	std::future<Answer> first = ask(cache, {other, 1});
+	others.wait_for(1);
+	std::future<Answer> parked = ask(cache, {beside_it, 2}); // it may have one of the three chunks that are left
+	EXPECT_EQ(parked.wait_for(100ms), std::future_status::timeout);
+	others.open();
+	EXPECT_TRUE(holds(first.get(), 1));
+	EXPECT_EQ(parked.wait_for(60s), std::future_status::ready);
+	gate.open();
+	EXPECT_TRUE(holds(parked.get(), 2));
+	EXPECT_TRUE(holds(silent.get(), 1));
+}
+
+TEST(ChunkCache, LoadsWhatWaitedBehindAViewThatIsRemoved)
+{
+	Gate gate;
+	ChunkCache cache(6, 1, 20ms);
+	const uint64_t view = cache.add([&](uint64_t chunk, std::byte *to) { return gate.load(chunk, to); }, 1);
+	const uint64_t other = cache.add(fill, 1);
+	std::future<Answer> loading = ask(cache, {view, 1});
+	gate.wait_for(1);
+	std::future<Answer> first = ask(cache, {view, 2}), second = ask(cache, {other, 3});
+	std::this_thread::sleep_for(100ms); // until another worker has looked at them
+	cache.remove(view);
+	gate.open();
+	EXPECT_EQ(first.get().error, -ENODEV);
+	EXPECT_TRUE(holds(second.get(), 3));
+	EXPECT_EQ(loading.get().error, -ENODEV);
 }
 
 TEST(ChunkCache, GivesEachThreadItsBytes)

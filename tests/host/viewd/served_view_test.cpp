@@ -232,6 +232,169 @@ TEST(ServedView, NamesElementAndValueOfWhatDoesNotFitAnyMore)
 	EXPECT_EQ(fault.element, 700001u);
 }
 
+// A file of a server that may not answer when it is asked how the file is. This machine's cache of attributes hears of no change.
+class RemoteFile final : public WrappedFile
+{
+public:
+	using WrappedFile::WrappedFile;
+	view::Identity identity() const override { return opened(); }
+	view::Identity server_identity() const override
+	{
+		waiting++;
+		is_silent.wait(true);
+		waiting--;
+		if (error)
+			throw view::SourceError("gone", error);
+		view::Identity now = opened();
+		now.mtime += has_changed;
+		return now;
+	}
+	std::optional<view::Identity> known_identity() const override { return std::nullopt; }
+	view::Identity opened() const override
+	{
+		view::Identity opened = WrappedFile::opened();
+		opened.device += storage;
+		return opened;
+	}
+	size_t storage = 0;
+	std::atomic<int> error = 0;
+	std::atomic<bool> is_silent = false, has_changed = false;
+	mutable std::atomic<int> waiting = 0;
+
+private:
+	void before_read() const override {}
+};
+
+// Of 17 bits.
+template <class File> struct Scanned : TemporaryFiles {
+	// apart: each file is on a storage of its own
+	explicit Scanned(size_t count = 1, bool apart = false)
+	{
+		std::vector<std::unique_ptr<view::Source>> sources;
+		for (size_t i = 0; i < count; i++) {
+			auto file =
+				std::make_unique<File>(view::open_plain(write(std::to_string(i), tokens(1000000, 17))));
+			if constexpr (requires { file->storage; })
+				file->storage = apart ? i : 0;
+			each.push_back(file.get());
+			sources.push_back(std::move(file));
+		}
+		files.emplace(view::Element::u32, std::move(sources));
+		scan.emplace(*files, view::Codec::parse("u32:17"));
+		while (!scan->advance(1 << 30)) {}
+	}
+	// The error of reading the begin of a file.
+	int read(ServedView &served, size_t file = 0) const
+	{
+		const auto read = std::make_shared<Read>(4096);
+		served.read(scan->header().bytes() + file * (1000000 / 8 * 17), 4096, read);
+		return read->wait();
+	}
+
+	std::vector<File *> each;
+	std::optional<view::Sequence> files;
+	std::optional<view::Scan> scan;
+};
+
+template <class Condition> bool comes(const Condition &condition)
+{
+	for (int tries = 0; tries < 300 && !condition(); tries++)
+		std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	return condition();
+}
+
+TEST(ServedView, AsksNoServerForWhatIsInTheCache)
+{
+	const Scanned<RemoteFile> folder;
+	RemoteFile &file = *folder.each[0];
+	ChunkCache cache(4, 1);
+	ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false);
+	EXPECT_EQ(folder.read(served), 0);
+	file.is_silent = true;
+	std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // so that a read has it asked
+	EXPECT_EQ(folder.read(served), 0);
+	EXPECT_EQ(folder.read(served), 0);
+	EXPECT_FALSE(served.is_stale());
+	file.has_changed = true;
+	file.is_silent = false;
+	file.is_silent.notify_all();
+	EXPECT_TRUE(comes([&] { return served.status().stale; })) << "the answer tells";
+	EXPECT_EQ(folder.read(served), -ENODATA) << "though this machine knows nothing of it";
+
+	// A reload asks before it looks.
+	file.has_changed = false;
+	ServedView again(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false);
+	EXPECT_FALSE(again.is_stale());
+	file.has_changed = true;
+	std::promise<void> answered;
+	EXPECT_EQ(again.ask_all([&] { answered.set_value(); }), 1u);
+	answered.get_future().wait();
+	EXPECT_TRUE(again.is_stale());
+	EXPECT_EQ(cache.counts().misses, 1u) << "questions are no chunks";
+}
+
+// A file that was removed on its server, of which this machine knows nothing yet.
+TEST(ServedView, ServesNothingOfARemovedFile)
+{
+	for (const int error : {ESTALE, ENOENT}) {
+		const Scanned<RemoteFile> folder;
+		ChunkCache cache(4, 1);
+		ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false);
+		EXPECT_EQ(folder.read(served), 0);
+		folder.each[0]->error = error;
+		std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // so that a read has it asked
+		EXPECT_TRUE(comes([&] { return folder.read(served) == -ENODATA; }));
+		EXPECT_TRUE(served.is_stale());
+	}
+}
+
+// Two files in the cache. The question for the first is not answered; the second has changed on its server.
+struct OneIsSilent : Scanned<RemoteFile> {
+	explicit OneIsSilent(bool apart) : Scanned(2, apart)
+	{
+		EXPECT_EQ(read(served, 0), 0);
+		EXPECT_EQ(read(served, 1), 0);
+		first.is_silent = true;
+		std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // so that reads have them asked
+		EXPECT_EQ(read(served, 0), 0);
+		EXPECT_TRUE(comes([&] { return first.waiting > 0; }));
+		each[1]->has_changed = true;
+	}
+	void answer()
+	{
+		first.is_silent = false;
+		first.is_silent.notify_all();
+	}
+
+	RemoteFile &first = *each[0];
+	ChunkCache cache{8, 2};
+	ServedView served{cache, *files, scan->header(), scan->identities(), false};
+};
+
+// Files on another storage need no answer.
+TEST(ServedView, AsksAStorageThoughAnotherOneIsSilent)
+{
+	OneIsSilent folder(true);
+	ServedView &served = folder.served;
+	EXPECT_TRUE(comes([&] { return folder.read(served, 1) == -ENODATA; }));
+	std::atomic<size_t> answers = 0;
+	EXPECT_EQ(served.ask_all([&] { answers++; }), 2u);
+	EXPECT_TRUE(comes([&] { return answers == 1; }));
+	folder.answer();
+	EXPECT_TRUE(comes([&] { return answers == 2; }));
+}
+
+// What is to be asked while another file's question is under way is asked afterwards.
+TEST(ServedView, AsksForEachFileThoughAnotherOneWaits)
+{
+	OneIsSilent folder(false);
+	ServedView &served = folder.served;
+	EXPECT_EQ(folder.read(served, 1), 0);
+	folder.answer();
+	EXPECT_TRUE(comes([&] { return folder.read(served, 1) == -ENODATA; }));
+	EXPECT_EQ(folder.read(served, 0), 0);
+}
+
 // Without memory a read fails, once, and the next one succeeds.
 TEST(ServedView, EndsEachReadOnceWithoutMemory)
 {
@@ -274,21 +437,12 @@ private:
 
 TEST(ServedView, FailsAReadForWhichAFileHasNoMemory)
 {
-	TemporaryFiles folder;
-	auto file = std::make_unique<ForgetfulFile>(view::open_plain(folder.write("a", tokens(1000000, 17))));
-	ForgetfulFile &forgetful = *file;
-	std::vector<std::unique_ptr<view::Source>> all;
-	all.push_back(std::move(file));
-	const view::Sequence files(view::Element::u32, std::move(all));
-	view::Scan scan(files, view::Codec::parse("u32:17"));
-	while (!scan.advance(1 << 30)) {}
+	const Scanned<ForgetfulFile> folder;
 	ChunkCache cache(4, 1);
-	ServedView served(cache, files, scan.header(), scan.identities(), false);
+	ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false);
 	for (const bool fails : {true, false}) {
-		forgetful.fails = fails;
-		const auto read = std::make_shared<Read>(4096);
-		served.read(scan.header().bytes(), 4096, read);
-		EXPECT_EQ(read->wait(), fails ? -ENOMEM : 0);
+		folder.each[0]->fails = fails;
+		EXPECT_EQ(folder.read(served), fails ? -ENOMEM : 0);
 	}
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The service, with block devices in memory: publishing, refusing, withdrawing, beginning anew; and its answers to requests.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -19,17 +20,65 @@
 
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "../allocations.hpp"
 #include "../view/compress.hpp"
 #include "../view/temporary_files.hpp"
 #include "view/protocol.hpp"
 #include "viewd/control.hpp"
 #include "viewd/service.hpp"
+
+namespace
+{
+
+// Reads of this file wait until it answers again.
+class SilentFile
+{
+public:
+	void begin(const std::string &path)
+	{
+		struct stat st = {};
+		::stat(path.c_str(), &st);
+		inode_ = st.st_ino;
+	}
+	void end()
+	{
+		inode_ = 0;
+		inode_.notify_all();
+	}
+	void wait(int fd)
+	{
+		struct stat st = {};
+		if (const uint64_t silent = inode_; silent && !::fstat(fd, &st) && st.st_ino == silent) {
+			waiting_++;
+			inode_.wait(silent);
+			waiting_--;
+		}
+	}
+	bool is_read() const { return waiting_; }
+
+private:
+	std::atomic<uint64_t> inode_ = 0;
+	std::atomic<int> waiting_ = 0;
+} silent_file;
+
+} // namespace
+
+extern "C" {
+ssize_t __real_pread(int fd, void *to, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
+{
+	silent_file.wait(fd);
+	return __real_pread(fd, to, len, at);
+}
+}
 
 namespace
 {
@@ -106,7 +155,12 @@ class ViewService : public ::testing::Test, protected TemporaryFiles
 protected:
 	void begin()
 	{
-		service.emplace(Service::Options{folder / "state", folder / "views.d", 8 << 20, 64 << 20, 2}, devices);
+		service.emplace(Service::Options{.folder = folder / "state",
+						 .conf_dir = folder / "views.d",
+						 .memory = 8 << 20,
+						 .patience = patience,
+						 .last_patience = patience},
+				devices);
 	}
 
 	// Writes a definition.
@@ -149,6 +203,7 @@ protected:
 	}
 
 	FakeDevices devices;
+	std::chrono::milliseconds patience = 60s;
 	std::optional<Service> service;
 };
 
@@ -169,6 +224,114 @@ TEST_F(ViewService, PublishesAndWithdraws)
 	EXPECT_TRUE(devices.views.empty());
 	EXPECT_TRUE(fs::is_empty(folder / "state"));
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}})["error"], "v: there is no such view");
+}
+
+// A read of a view's device, the end of which is awaited.
+class FirstRead final : public viewd::ViewRead
+{
+public:
+	int copy(uint32_t, const std::byte *, size_t) override { return 0; }
+	void done(int error) override { error_.set_value(error); }
+	std::future<int> error() { return error_.get_future(); }
+
+private:
+	std::promise<int> error_;
+};
+
+class SilentStorage : public ViewService
+{
+protected:
+	SilentStorage() { patience = 100ms; }
+	~SilentStorage() override { silent_file.end(); }
+
+	std::future<int> read(const std::string &device)
+	{
+		const auto read = std::make_shared<FirstRead>();
+		std::future<int> error = read->error();
+		const std::lock_guard lock(devices.mutex);
+		ServedView &view = *devices.views.at(std::stoi(device.substr(sizeof("/dev/fake") - 1)));
+		view.read(0, static_cast<uint32_t>(view.device_bytes()), read);
+		return error;
+	}
+	template <class Condition> static bool comes(Condition &&condition)
+	{
+		for (int tries = 0; tries < 6000 && !condition(); tries++)
+			std::this_thread::sleep_for(10ms);
+		return condition();
+	}
+};
+
+TEST_F(SilentStorage, HoldsUpNoCommand)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17)), b = write("b", tokens(1000, 17));
+	publish("v", "file = " + a + "\ncodec = u32");
+	publish("w", "file = " + b + "\ncodec = u32");
+	const json v = settled("v"), w = settled("w");
+	silent_file.begin(a);
+	std::future<int> waits = read(v["device"]);
+	ASSERT_TRUE(comes([] { return silent_file.is_read(); }));
+	EXPECT_EQ(read(w["device"]).get(), 0) << "another view goes on";
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+	EXPECT_EQ(waits.get(), -ENODEV);
+	EXPECT_EQ(devices.views.size(), 1u) << "its device is gone";
+	EXPECT_EQ(view_of("v")["state"], "ending");
+	const std::string why = "withdrawn, but not ended yet: a read of its files has not been answered";
+	EXPECT_EQ(view_of("v")["error"], why);
+	EXPECT_EQ(view_of("v")["origin"], "command");
+	EXPECT_EQ(publish("v", "file = " + a + "\ncodec = u32")["error"], "v: " + why);
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}})["error"], "v: " + why);
+
+	// A definition of the name waits for it.
+	const std::string path = define("v.conf", "file = " + a + "\ncodec = u32:u24\n");
+	service->reload();
+	define("v.conf", "nonsense");
+	service->reload();
+	EXPECT_EQ(view_of("v")["state"], "ending");
+	EXPECT_EQ(view_of("v")["error"], why + "; then it is published as it is defined now");
+	EXPECT_EQ(view_of("v")["origin"], path);
+	EXPECT_TRUE(view_of("v")["conf_error"].get<std::string>().starts_with(path + ":1: "));
+	EXPECT_NE(ask({{"op", "withdraw"}, {"name", "v"}})["error"].get<std::string>().find("defined by " + path),
+		  std::string::npos);
+	silent_file.end();
+	EXPECT_TRUE(comes([&] { return view_of("v")["state"] == "published"; })) << view_of("v");
+	EXPECT_EQ(view_of("v")["codec"], "u32:u24");
+}
+
+TEST_F(SilentStorage, HoldsUpNoScanButItsOwn)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17)), b = write("b", tokens(1000, 17));
+	silent_file.begin(a);
+	publish("v", "file = " + a + "\ncodec = u32");
+	ASSERT_TRUE(comes([] { return silent_file.is_read(); }));
+	publish("w", "file = " + b + "\ncodec = u32");
+	EXPECT_EQ(settled("w")["state"], "published");
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+	EXPECT_EQ(view_of("v")["state"], "ending");
+	service->reload();
+	EXPECT_EQ(view_of("v")["state"], "ending") << "it is not taken for one that was left";
+	silent_file.end();
+	EXPECT_TRUE(comes([&] { return view_of("v").is_null(); }));
+	for (const fs::path &path : fs::directory_iterator(folder / "state"))
+		EXPECT_NE(path.stem(), "v") << "all of it is gone";
+}
+
+TEST_F(SilentStorage, HoldsUpNoEnd)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17)), b = write("b", tokens(1000, 17));
+	publish("v", "file = " + a + "\ncodec = u32");
+	publish("w", "file = " + b + "\ncodec = u32");
+	const json v = settled("v");
+	settled("w");
+	silent_file.begin(a);
+	std::future<int> waits = read(v["device"]);
+	ASSERT_TRUE(comes([] { return silent_file.is_read(); }));
+	EXPECT_EQ(service->stop(), std::vector<std::string>{"v"});
+	EXPECT_EQ(waits.get(), -ENODEV);
+	EXPECT_TRUE(devices.views.empty());
+	silent_file.end();
 }
 
 TEST_F(ViewService, KeepsWhatFailedWithItsReason)
@@ -444,6 +607,55 @@ TEST_F(KilledViewService, RemovesTheDeviceOfAChangedCompressedFileBeforeItIndexe
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
 }
 
+// What reads the device that was left fails, though nobody can tell yet what the file is.
+TEST_F(KilledViewService, AWithdrawnViewKeepsNoDeviceWhoseStorageDoesNotAnswer)
+{
+	const std::string path = write("a", zstd_of(bytes_of(tokens(100000, 17))));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32\ncompressed = yes");
+	ASSERT_EQ(settled("v")["state"], "published");
+	kill();
+	patience = 100ms;
+	silent_file.begin(path);
+	begin_after_kill();
+	for (int tries = 0; tries < 6000 && !silent_file.is_read(); tries++)
+		std::this_thread::sleep_for(10ms);
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
+	EXPECT_EQ(view_of("v")["state"], "ending");
+	silent_file.end();
+	for (int tries = 0; tries < 6000 && !view_of("v").is_null(); tries++)
+		std::this_thread::sleep_for(10ms);
+	EXPECT_TRUE(view_of("v").is_null());
+	EXPECT_EQ(devices.taken_over, Numbers{}) << "its thread takes over nothing any more";
+	EXPECT_TRUE(fs::is_empty(folder / "state"));
+}
+
+// A command for which there is no memory changes nothing. From the removal of the device on it needs none.
+TEST_F(ViewService, WithdrawsWithoutMemory)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	begin();
+	devices.before_removal = [] { allocations_left = -1; };
+	int failures = 0;
+	for (bool has_failed = true; has_failed;) {
+		if (view_of("v").is_null())
+			publish("v", "file = " + path + "\ncodec = u32");
+		ASSERT_EQ(settled("v")["state"], "published");
+		allocations_left = failures;
+		try {
+			service->withdraw("v");
+			has_failed = false;
+		} catch (const std::exception &) {
+			failures++;
+		}
+		allocations_left = -1;
+		ASSERT_EQ(view_of("v").is_null(), !has_failed) << failures;
+	}
+	EXPECT_GT(failures, 2);
+	EXPECT_TRUE(devices.views.empty());
+}
+
 TEST_F(ViewService, TakesPlans)
 {
 	const std::string path = write("a", tokens(1000, 17));
@@ -489,6 +701,35 @@ TEST_F(ViewService, TakesPlans)
 		  "failed: the view is not published yet");
 }
 
+int connected(const std::string &path)
+{
+	sockaddr_un address = {};
+	address.sun_family = AF_UNIX;
+	path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+	const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+	EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
+	return fd;
+}
+
+void send_part(int fd, const std::string &text)
+{
+	EXPECT_EQ(::send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
+// Of the rest of a request. "": it was closed.
+std::string answer_to(int fd, const std::string &rest)
+{
+	send_part(fd, rest);
+	::shutdown(fd, SHUT_WR);
+	std::string said;
+	char some[4096];
+	for (ssize_t n; (n = ::recv(fd, some, sizeof(some), 0)) > 0;)
+		said.append(some, static_cast<size_t>(n));
+	return said;
+}
+
+constexpr const char *withdraw_v = R"({"op":"withdraw","name":"v"})";
+
 // Its socket, by a client that sends what it likes.
 TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
 {
@@ -498,11 +739,7 @@ TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
 	const int stop = ::eventfd(0, EFD_CLOEXEC);
 	std::thread server([&] { socket.serve(*service, stop); });
 	const auto ask_for = [&](size_t bytes) {
-		sockaddr_un address = {};
-		address.sun_family = AF_UNIX;
-		path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-		const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-		EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
+		const int fd = connected(path);
 		std::string request = R"({"op":"status"})";
 		request.resize(bytes, ' ');
 		for (size_t at = 0; at < request.size();) {
@@ -531,6 +768,60 @@ TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
 	::close(stop);
 }
 
+// Those who connect and say nothing hold up nobody.
+TEST_F(ViewService, AnswersWhoAsksBeforeWhoIsSilent)
+{
+	begin();
+	const std::string path = folder / "socket";
+	viewd::ControlSocket socket(path, 2s);
+	const int stop = ::eventfd(0, EFD_CLOEXEC);
+	std::thread server([&] { socket.serve(*service, stop); });
+	std::vector<int> silent;
+	for (int i = 0; i < 20; i++)
+		silent.push_back(connected(path));
+	const auto began = std::chrono::steady_clock::now();
+	const int fd = connected(path);
+	EXPECT_EQ(answer_to(fd, withdraw_v), R"({"error":"v: there is no such view"})");
+	EXPECT_LT(std::chrono::steady_clock::now() - began, 2s);
+	// They are closed in the end.
+	char byte;
+	for (const int other : silent) {
+		EXPECT_EQ(::recv(other, &byte, 1, 0), 0);
+		::close(other);
+	}
+	::close(fd);
+	::eventfd_write(stop, 1);
+	server.join();
+	::close(stop);
+}
+
+// The time of a command is not that of those who are sending another one.
+TEST_F(SilentStorage, TakesWhatIsSentWhileACommandTakesLong)
+{
+	patience = 3s;
+	begin();
+	const std::string path = folder / "socket", a = write("a", tokens(1000, 17));
+	publish("v", "file = " + a + "\ncodec = u32");
+	const json v = settled("v");
+	silent_file.begin(a);
+	std::future<int> waits = read(v["device"]);
+	ASSERT_TRUE(comes([] { return silent_file.is_read(); }));
+	viewd::ControlSocket socket(path, 2s);
+	const int stop = ::eventfd(0, EFD_CLOEXEC);
+	std::thread server([&] { socket.serve(*service, stop); });
+	const int sender = connected(path), other = connected(path);
+	send_part(sender, R"({"op":)");
+	EXPECT_EQ(answer_to(other, withdraw_v), "{}");
+	EXPECT_EQ(view_of("v")["state"], "ending");
+	EXPECT_TRUE(json::parse(answer_to(sender, R"("status"})"), nullptr, false).contains("views"));
+	::close(sender);
+	::close(other);
+	::eventfd_write(stop, 1);
+	server.join();
+	::close(stop);
+	waits.wait();
+}
+
 TEST_F(ViewService, AnswersWhatItHasDoneThoughItIsToReload)
 {
 	begin();
@@ -541,17 +832,8 @@ TEST_F(ViewService, AnswersWhatItHasDoneThoughItIsToReload)
 	const int stop = ::eventfd(0, EFD_CLOEXEC);
 	devices.before_removal = [stop] { ::eventfd_write(stop, 1); };
 	std::thread server([&] { socket.serve(*service, stop); });
-	sockaddr_un address = {};
-	address.sun_family = AF_UNIX;
-	path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-	const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-	EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
-	const std::string request = R"({"op":"withdraw","name":"v"})";
-	EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
-	::shutdown(fd, SHUT_WR);
-	char said[16] = {};
-	EXPECT_EQ(::recv(fd, said, sizeof(said), MSG_WAITALL), 2);
-	EXPECT_STREQ(said, "{}");
+	const int fd = connected(path);
+	EXPECT_EQ(answer_to(fd, withdraw_v), "{}");
 	server.join();
 	::close(fd);
 	::close(stop);

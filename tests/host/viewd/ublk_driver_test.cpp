@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Devices of a driver of this test's own, which stands for the kernel's ublk driver: it takes what is written to /dev/ublk-control and
-// /dev/ublkcN from the rings of io_uring (user/Makefile: ublk_wraps). It fails where the kernel seldom does.
+// /dev/ublkcN from the rings of io_uring (user/Makefile: view_wraps). It fails where the kernel seldom does.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -95,6 +95,12 @@ struct Driver {
 				armed[ring] = {sqe.fd, sqe.user_data};
 				continue;
 			}
+			if (sqe.opcode == IORING_OP_NOP) {
+				for (const auto &[command, result] : std::exchange(forgotten, {}))
+					push(command, result);
+				push({ring, sqe.user_data}, 0);
+				continue;
+			}
 			const unsigned number = sqe.cmd_op & 0xff;
 			if (!is_control) {
 				devices[ids[sqe.fd]].fetches.push_back({ring, sqe.user_data});
@@ -103,7 +109,10 @@ struct Driver {
 			ublksrv_ctrl_cmd command;
 			std::memcpy(&command, sqe.cmd, sizeof(command));
 			const int result = control(lock, number, command);
-			push({ring, sqe.user_data}, result);
+			if (number == forgets)
+				forgotten.push_back({{ring, sqe.user_data}, result});
+			else
+				push({ring, sqe.user_data}, result);
 		}
 		io_uring_smp_store_release(ring->sq.khead, ring->sq.sqe_head);
 		return count;
@@ -151,6 +160,7 @@ struct Driver {
 	bool refuses_first = false;                    // io_uring takes a command to the driver the second time only
 	int refusal = EAGAIN;                          // the first time
 	bool holds_until_stopped = false;              // loops hear nothing before STOP_DEV
+	unsigned forgets = 0;                          // a command that is answered after a request that is none
 
 private:
 	static void push(const Command &command, int result)
@@ -228,6 +238,7 @@ private:
 
 	std::map<io_uring *, std::pair<int, uint64_t>> armed; // reads of a loop's eventfd
 	std::map<int, int> ids;                               // of devices, by their descriptors
+	std::vector<std::pair<Command, int>> forgotten;       // and their results
 	bool was_stopped = false, is_refused = false;
 };
 
@@ -337,6 +348,17 @@ TEST_F(UblkDriver, MakesAndRemovesDevices)
 	EXPECT_EQ(driver.devices.at(3).state, UBLK_S_DEV_LIVE);
 	EXPECT_TRUE(returns([&] { device.reset(); }));
 	EXPECT_TRUE(driver.devices.empty());
+}
+
+// As Linux 7.2 does with one that came when io_uring's worker was ending.
+TEST_F(UblkDriver, HasACommandExecutedThatNoWorkerTakes)
+{
+	driver.forgets = UBLK_CMD_STOP_DEV;
+	ublk::Loop loop;
+	std::unique_ptr<ublk::Device> device = make(loop);
+	EXPECT_TRUE(returns([&] { device.reset(); }));
+	EXPECT_TRUE(driver.devices.empty());
+	EXPECT_EQ(driver.said.back(), delete_async);
 }
 
 TEST_F(UblkDriver, ATakeoverThatFailsHalfWayLeavesTheDeviceStopped)

@@ -82,7 +82,7 @@ Json wait_for_view(const ViewOptions &options, const std::string &name)
 	Progress progress;
 	for (;; std::this_thread::sleep_for(asked_every)) {
 		const Json view = find_view(ask_service(options.socket, {{"op", "status"}}), name);
-		if (view.is_null())
+		if (view.is_null() || text_of(view, "state") == "ending")
 			throw Failure{fmt::format("{}: was withdrawn before it was published", name), 0, 0, "", {}};
 		const std::string state = text_of(view, "state");
 		if (state == "published")
