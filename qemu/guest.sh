@@ -39,12 +39,13 @@ bounded() {
 	return 124
 }
 
-# gone PID: the process has ended (a zombie counts), so wait does not block
+# gone PID: the process has ended (a zombie counts), so wait does not block. Not by `read`: if the process ends between two lines, Bash
+# keeps what it has of the file, and the next `read`, of whichever file, gets that.
 gone() {
-	local key state=Z
-	while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null <"/proc/$1/status" || return 0
-	[ "$state" = Z ]
-}
+	local text
+	text=$(<"/proc/$1/status") || { [ ! -e "/proc/$1" ]; return; }
+	[[ $text != *$'\n'State:$'\t'[!Z]* ]]
+} 2>/dev/null
 
 # whereabouts SESSION: the kernel stacks of its processes and of all tasks in uninterruptible sleep
 whereabouts() {

@@ -57,6 +57,8 @@ SPLAT_MAX_LINES = 120
 
 CLOSE = 0.75  # of a test's time limit: a busier machine may exceed it
 
+# Behind the filesystem of a drive: dmacard.ko (tests/kmod) copies by way of these blocks.
+SCRATCH_MIB = 4
 # The final checks of guest.sh; a missing one is a failure.
 CHECKS = ("nvme", "p2pmem", "modules", "kcsan", "kmemleak", "dma-api", "stuck-tasks")
 
@@ -148,9 +150,9 @@ class Test:
         """Whether a kernel runs it."""
         return k in self.kernels("kernels", k)
 
-    def is_long(self, k: str, variant: str) -> bool:
-        """Whether it is left out there unless it is asked for. plain: on each kernel."""
-        return bool({variant, k if variant == "plain" else ""} & self.kernels("long"))
+    def is_long(self, k: str, variant: str, key: str = "long") -> bool:
+        """Whether it is left out there unless it is asked for. plain: on each kernel. The key "longer": with SHORT=2 only."""
+        return bool({variant, k if variant == "plain" else ""} & self.kernels(key))
 
     def is_for(self, variant: str) -> bool:
         """Whether a build of a kernel runs it. One that no header names, kcsan or rt, runs what plain and debug both do."""
@@ -179,7 +181,7 @@ class Test:
                 break
             if found := re.match(r"# ([a-z-]+): (.*)", line):
                 notes[found[1]] = found[2].strip()
-        for key, known in (("kernels", KERNELS), ("long", (*KERNELS, "plain", "debug"))):
+        for key, known in (("kernels", KERNELS), *((key, (*KERNELS, "plain", "debug")) for key in ("long", "longer"))):
             if unknown := [word for word in notes.get(key, "").split() if word not in (*BY_AGE, *known)]:
                 raise LabError(f"{path}: # {key}: {unknown[0]}: expected {', '.join((*BY_AGE, *known))}")
         return cls(path.resolve(), notes)
@@ -544,12 +546,14 @@ def cpio(files: dict[str, tuple[int, bytes]]) -> bytes:
     return bytes(out)
 
 
-def make_disk(path: Path, mib: int) -> None:
-    """An ext4 filesystem in a sparse file, fully initialized, so that the kernel initializes nothing later."""
+def make_disk(path: Path, mib: int, behind_mib: int = 0) -> None:
+    """An ext4 filesystem in a sparse file, fully initialized, so that the kernel initializes nothing later. Behind it lie
+    `behind_mib` MiB that are not part of it."""
     path.unlink(missing_ok=True)
     subprocess.run([shutil.which("mke2fs") or "/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m", "0",
                     "-E", "lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0", str(path), f"{mib}M"],
                    check=True, stdout=subprocess.DEVNULL)
+    os.truncate(path, (mib + behind_mib) * MIB)
 
 
 def sparse(path: Path, mib: int) -> None:
@@ -712,7 +716,7 @@ class Boot:
         if not guest.ready_made:
             sparse(guest.path("gpu0"), guest.gpu_mib)
             for disk in guest.topology.disks:
-                make_disk(guest.path(disk), guest.disk_mib)
+                make_disk(guest.path(disk), guest.disk_mib, SCRATCH_MIB)
         job = guest.out / "job.env"
         values = {
             "LAB_K": guest.kernel.k, "LAB_OLDEST": OLDEST, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,

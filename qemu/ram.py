@@ -18,8 +18,8 @@ import subprocess
 from pathlib import Path
 from typing import Iterable
 
-COMMANDS = """addpart basename bash blockdev cat chmod cmp comm cp cut date dd delpart dirname dmsetup e2fsck env find
-    flock grep head id insmod kill ln ls mdadm mkdir mke2fs mkfs.xfs mkswap mktemp modprobe mount mountpoint mv
+COMMANDS = """addpart base64 basename bash blockdev cat chmod cmp comm cp cut date dd delpart dirname dmsetup e2fsck env find
+    flock grep gzip head id insmod kill ln ls mdadm mkdir mke2fs mkfs.xfs mkswap mktemp modprobe mount mountpoint mv
     nvme od pgrep pkill readlink realpath rm rmmod sed seq setpriv setsid sleep sort stat swapoff swapon sync
     tail tee timeout touch tr truncate umount uname wc wipefs""".split()
 PATH = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin:/sbin:/bin"

@@ -47,6 +47,8 @@ elif [ -n "${TEST:-}" ]; then
 	elif only_all; then
 		built=host-tests-all programs=all
 	fi
+elif [ "${TIER:-all}" = all ] && [ "${SHORT:-}" = 2 ] && [ -z "${GROUP:-}${K:-}${DEBUG:-}" ]; then
+	built="host-tests hops" programs=all
 elif [ "${TIER:-all}" = all ] || [ -n "${GROUP:-}${K:-}${DEBUG:-}" ]; then
 	built=host-tests-all programs=all
 fi

@@ -59,10 +59,11 @@ def stamp(path: Path) -> bytes:
 def read_gcov(folder: Path, notes: Path, sources: dict[str, Source]) -> bool:
     """Adds the counts of one boot; False if it ran another module. gcov needs an object's notes next to its counts."""
     found = sorted(folder.rglob("*.gcda"))
-    if not found or any(stamp(counts) != stamp(notes / f"{counts.stem}.gcno") for counts in found):
+    notes_of = {path.stem: path for path in notes.rglob("*.gcno")}
+    if not found or any(counts.stem not in notes_of or stamp(counts) != stamp(notes_of[counts.stem]) for counts in found):
         return False
     for counts in found:
-        shutil.copyfile(notes / f"{counts.stem}.gcno", folder / f"{counts.stem}.gcno")
+        shutil.copyfile(notes_of[counts.stem], folder / f"{counts.stem}.gcno")
         run_ = subprocess.run(["gcov", "--json-format", "--branch-probabilities", "--stdout", str(counts)],
                               cwd=folder, capture_output=True, text=True)
         if run_.returncode or not run_.stdout.strip():

@@ -5,8 +5,9 @@
 Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|kcsan|rt, T=topology, GROUP=host|meta|(a
 guest test's group) and TEST=name, or several with commas between them, select from everything. CHANGED=1 selects what the
 files that differ from the upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked
-"# long:" for the kernel, which "check" leaves out too. One boot serves all tests of a kernel and topology. A kernel that is
-missing from the cache is built meanwhile.
+"# long:" for the kernel, which "check" leaves out too; SHORT=2, for a check that has built the kernels, has the host tests of
+"check", leaves out the guest tests marked "# longer:" as well, and on older kernels has the first topology of each test only. One
+boot serves all tests of a kernel and topology. A kernel that is missing from the cache is built meanwhile.
 
   quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
           kernel
@@ -168,17 +169,21 @@ class Choice:
     group: str | None
     test: str | None = None  # several have commas between them
     tier: str = "all"
-    short: bool = False
+    short: int = 0
 
     @classmethod
     def from_environment(cls) -> Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
-        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all", lab.is_on("SHORT"))
+        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all")
+        short = get("SHORT") or "0"
+        if short not in ("0", "1", "2"):
+            raise lab.LabError(f"SHORT={short}: expected 1 or 2")
+        choice = replace(choice, short=int(short))
         if choice.tier not in TIERS:
             raise lab.LabError(f"TIER={choice.tier}: expected {', '.join(TIERS)}")
         if choice.selected:
-            choice = replace(choice, tier="all", short=False)
+            choice = replace(choice, tier="all", short=0)
         if choice.k not in (None, *lab.KERNELS):
             raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {' or '.join(lab.KERNELS)}")
         if choice.topology:
@@ -247,6 +252,8 @@ class Choice:
                       "debug" in marks if variant == "debug" else "all" not in marks)
             there = [test.words("topologies")[0], *(test.words("check") if self.tier == "check" and variant == "plain" else [])]
             return marked and topology in there and test.is_for(variant)
+        if self.short > 1 and k != NEWEST and topology != test.words("topologies")[0]:
+            return False
         by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
         return bool(self.names(test.name) and by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
@@ -254,13 +261,17 @@ class Choice:
                     and test.is_for(variant))
 
     def wants_host(self, path: Path) -> bool:
-        return TIERS.index(first_tier(path)) <= TIERS.index(self.tier)
+        return TIERS.index(first_tier(path)) <= TIERS.index(self.host_tier)
+
+    @property
+    def host_tier(self) -> str:
+        return "check" if self.short > 1 else self.tier
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a selected test is skipped, or ""."""
         if not test.is_on(k):
             return f"not for {k}: {test.notes['because']}"
-        if (self.tier != "all" or self.short) and test.is_long(k, variant):
+        if (self.tier != "all" or self.short) and test.is_long(k, variant) or self.short > 1 and test.is_long(k, variant, "longer"):
             return f"long: make check K={k}{' DEBUG=1' if variant == 'debug' else ''} TEST={test.name}"
         return ""
 
@@ -649,7 +660,7 @@ class Check:
         short = path.suffix and first_tier(path) == "quick"
         try:
             async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS):
-                await run_host_test(path, self.report, self.choice.tier)
+                await run_host_test(path, self.report, self.choice.host_tier)
         finally:
             self.host_tests_left -= 1
             if not self.host_tests_left and self.choice.tier != "all":
@@ -672,7 +683,11 @@ class Check:
             names = f"{len(self.left_out)} tests" if self.choice.tier == "quick" and self.affected.all else " ".join(self.left_out)
             others = f", and all on {' and '.join([*lab.KERNELS[1:], 'a debug kernel'])} and each topology" if self.affected.all else ""
             self.report.step(f"left to make check-all{'' if self.affected.all else ' CHANGED=1'}: {names}{others}")
-        if self.choice.everything and self.affected.all:
+        if self.choice.everything and self.choice.short > 1:
+            programs = host_programs("all/") | {path.stem for path in host_tests() if first_tier(path) == "all"}
+            self.report.step(f"left to make check-all SHORT=1: {' '.join(sorted(programs))}, "
+                             f"most paths of cufile_ways, and on {' and '.join(lab.KERNELS[1:])} all topologies of a test but the first")
+        elif self.choice.everything and self.affected.all:
             for k in {k for k, _ in self.kernels} - self.incomplete():
                 for regex, reason in lab.known_splats(k):
                     if regex not in self.used_splats.get(k, set()):
@@ -697,7 +712,7 @@ def main() -> int:
     affected = Affected.of_changes(lab.ROOT) if lab.is_on("CHANGED") else Affected.everything()
     report.step(affected.text)
     if lab.is_on("SHORT") and not choice.short:
-        report.step("SHORT=1 changes nothing here: it is for make check-all without a selection")
+        report.step(f"SHORT={os.environ['SHORT']} changes nothing here: it is for make check-all without a selection")
     if unknown := choice.unknown():
         raise lab.LabError(f"TEST={choice.test}: there is no test {' or '.join(unknown)}")
     lab.init_binary()

@@ -67,7 +67,6 @@ void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *fr
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
 void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off);
-void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len);
 
 /* The page that has byte @index << PAGE_SHIFT. */
 static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsigned long index)

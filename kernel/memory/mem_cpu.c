@@ -112,22 +112,3 @@ noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
 		     off % PEERDMA_CHUNK_LEN;
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(at, sizeof(u32)));
 }
-
-/* Copies to host memory. */
-void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len)
-{
-	const struct bio_vec *chunk;
-	u64 skip, step = len;
-	const void *src;
-
-	for (; len; from_off += step, to += step, len -= step) {
-		src = from->kaddr + from_off;
-		if (from->chunk_bvecs) {
-			chunk = &from->chunk_bvecs[from_off >> PEERDMA_CHUNK_SHIFT];
-			skip = from_off % PEERDMA_CHUNK_LEN;
-			step = min_t(u64, len, PEERDMA_CHUNK_LEN - skip);
-			src = page_address(chunk->bv_page) + skip;
-		}
-		memcpy_fromio(to, (const void __iomem *)src, step);
-	}
-}

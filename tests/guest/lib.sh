@@ -127,6 +127,33 @@ release_lock() {
 	exec {locker_fd}<&-
 }
 
+# without_memory [--all] FUNCTION COMMAND...: every slab allocation by this kernel function or its callees fails while the
+# command runs: its own, or those of all tasks. On a debug kernel only.
+without_memory() {
+	local fault=/sys/kernel/debug/failslab filter=Y start end status
+	if [ "$1" = --all ]; then
+		filter=N
+		shift
+	fi
+	read -r start end < <(awk -v name="$1" '$3 == name { start = $1 } start != "" && $1 != start { print start, $1; exit }' /proc/kallsyms)
+	[ -n "$end" ] || { echo "not ok 0 - no function $1"; return 1; }
+	echo "0x$start" >$fault/require-start
+	echo "0x$end" >$fault/require-end
+	echo $filter >$fault/task-filter
+	echo N >$fault/ignore-gfp-wait
+	echo 0 >$fault/verbose
+	echo 0 >$fault/space
+	echo -1 >$fault/times
+	echo 100 >$fault/probability
+	(echo 1 >/proc/self/make-it-fail && exec "${@:2}")
+	status=$?
+	echo 0 >$fault/probability
+	echo Y >$fault/task-filter
+	echo 0 >$fault/require-start
+	echo 0xffffffffffffffff >$fault/require-end
+	return $status
+}
+
 # --- What the kernel has. Where none of these tells kernels apart, a test compares LAB_K and LAB_OLDEST.
 has_option() { grep -q "^$1=[ym]$" "$LAB_KERNEL/config"; }
 # has_function NAME: in the kernel or in a loaded module

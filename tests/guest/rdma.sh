@@ -33,6 +33,33 @@ begins() {
 # none again: Documentation/upstream/rxe-link-down.
 connects() { ! rdma res show qp link "$1" | grep -q "type GSI state ERR"; }
 
+# card_begins IP: the drive's function becomes an RDMA card, both ends of which are in this guest (tests/kmod/dmacard_rdma.h). The last
+# blocks of the drive are scratch.
+card_begins() {
+	local pci=/sys/bus/pci
+	card=$(nvme_bdf)
+	insmod "$(dirname "$LAB_MODULE")/kmod/dmacard.ko" || bail "dmacard.ko"
+	echo "$card" >"$pci/devices/$card/driver/unbind"
+	echo dmacard >"$pci/devices/$card/driver_override"
+	echo "$card" >$pci/drivers_probe
+	check "there is an RDMA device of it" [ -d /sys/class/infiniband/dmacard0 ]
+	ip addr add "$1/24" dev card0
+	ip link set card0 up
+}
+
+# card_ends: the function is the drive again
+card_ends() {
+	local pci=/sys/bus/pci
+	echo "$card" >$pci/drivers/dmacard/unbind
+	echo >"$pci/devices/$card/driver_override"
+	check "it can be removed" rmmod dmacard
+	echo "$card" >$pci/drivers_probe
+	check "the drive is back" soon 20 nvme_disk nvme0
+	mount_disk
+	check "its filesystem can be mounted" mountpoint -q /mnt/disk
+	umount /mnt/disk
+}
+
 # under read|write DESCRIPTION DISK IMAGE COMMAND...: runs COMMAND, which breaks the path or the machine with the image,
 # under a slow request. The request must end with EIO, or BREAKS_WITH. On its own it would succeed after 32 s, so
 # nvme_core's io_timeout must be longer.
@@ -85,7 +112,7 @@ goes_on() {
 		pattern fill "$disk" 0 $len pattern:6
 	fi
 	blockdev --flushbufs "$disk"
-	throttle $((256 << 10)) "$image"
+	throttle $((128 << 10)) "$image"
 	begins /tmp/going "$way" "$disk" 0 $len 0 $len "$before"
 	check "$what: a $way is under way" kill -0 $begun
 	echo "$mark" >/dev/kmsg
@@ -141,7 +168,8 @@ taken_twice() {
 # qp_errs FUNCTION COMMAND...: makes the next queue pair whose completions call FUNCTION fail. COMMAND gives it work,
 # and may fail. See tests/kmod/qperr.c.
 qp_errs() {
-	[ -d /sys/module/qperr ] || insmod "$(dirname "$LAB_MODULE")/kmod/qperr.ko" || bail "qperr.ko does not load"
+	[ -d /sys/module/qperr ] || insmod "$(dirname "$LAB_MODULE")/kmod/qperr.ko" post_send="${POST_SEND:-rxe_post_send}" ||
+		bail "qperr.ko does not load"
 	local before
 	before=$(cat /sys/module/qperr/parameters/errors)
 	echo "$1" >/sys/module/qperr/parameters/who

@@ -76,8 +76,11 @@ module_param(stays, bool, 0644);
 static bool owned; /* the first page carries nvidia-uvm's mark of an allocated page */
 module_param(owned, bool, 0644);
 
-static uint no_memory; /* number of times that unpinning without a callback fails */
+static uint no_memory; /* number of times that unpinning fails */
 module_param(no_memory, uint, 0644);
+
+static int put_error; /* an errno that unpinning without a callback returns after it unpinned */
+module_param(put_error, int, 0644);
 
 static uint lag; /* ms that unpinning takes */
 module_param(lag, uint, 0644);
@@ -309,7 +312,7 @@ static int put(u64 addr, struct nvidia_p2p_page_table *table, bool calls_back)
 	}
 	if (lag)
 		msleep(lag);
-	if (!calls_back && no_memory) {
+	if (no_memory) {
 		no_memory--;
 		return -ENOMEM;
 	}
@@ -331,7 +334,9 @@ static int put(u64 addr, struct nvidia_p2p_page_table *table, bool calls_back)
 		must_not("given back what was not given");
 	}
 	mutex_unlock(&rm_lock);
-	return found || calls_back ? 0 : -EINVAL;
+	if (calls_back)
+		return 0;
+	return found ? put_error : -EINVAL;
 }
 
 int nvidia_p2p_get_pages(u64 token, u32 space, u64 addr, u64 len,

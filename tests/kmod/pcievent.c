@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Calls the error handlers of a PCI function's driver as the kernel does after an error. The lab's
- * emulated bus cannot report the errors of a bridge.
+ * emulated bus cannot report the errors of a bridge. With event=shutdown calls its shutdown handler
+ * instead, and then resumes the function.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
 
 static char *bdf;
 module_param(bdf, charp, 0444);
+
+static char *event = "error";
+module_param(event, charp, 0444);
 
 /* As after a fatal error of an upstream bridge. */
 static int error(struct pci_dev *pdev)
@@ -29,6 +33,15 @@ static int error(struct pci_dev *pdev)
 	return 0;
 }
 
+static int go_down(struct pci_dev *pdev)
+{
+	if (!pdev->driver->shutdown || !pdev->driver->err_handler)
+		return -EOPNOTSUPP;
+	pdev->driver->shutdown(pdev);
+	pdev->driver->err_handler->resume(pdev);
+	return 0;
+}
+
 static int __init pcievent_init(void)
 {
 	unsigned int domain, bus, slot, func;
@@ -42,7 +55,7 @@ static int __init pcievent_init(void)
 		return -ENODEV;
 	device_lock(&pdev->dev);
 	if (pdev->driver)
-		err = error(pdev);
+		err = strcmp(event, "shutdown") ? error(pdev) : go_down(pdev);
 	device_unlock(&pdev->dev);
 	pci_dev_put(pdev);
 	return err;

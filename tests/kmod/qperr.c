@@ -56,7 +56,7 @@ static bool is_theirs(const struct ib_send_wr *wr)
 	return false;
 }
 
-/* int rxe_post_send(struct ib_qp *, const struct ib_send_wr *, const struct ib_send_wr **) */
+/* int post_send(struct ib_qp *, const struct ib_send_wr *, const struct ib_send_wr **) */
 static int posts(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct ib_qp *poster = (void *)regs_get_kernel_argument(regs, 0);
@@ -72,7 +72,10 @@ static int posts(struct kprobe *probe, struct pt_regs *regs)
 	return 0;
 }
 
-static struct kprobe probe = { .symbol_name = "rxe_post_send", .pre_handler = posts };
+static char *post_send = "rxe_post_send"; /* of the device's driver */
+module_param(post_send, charp, 0444);
+
+static struct kprobe probe = { .pre_handler = posts };
 
 /*
  * The core serializes writers of a parameter. Probes run with preemption disabled: after this no
@@ -95,6 +98,7 @@ module_param_cb(who, &who_ops, NULL, 0200);
 
 static int __init qperr_init(void)
 {
+	probe.symbol_name = post_send;
 	return register_kprobe(&probe);
 }
 

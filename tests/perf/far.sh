@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# For make bench: reads of a file by NVMe and NFS over RDMA (soft-RoCE), as diagnostics for the host. Target and
-# initiator, server and client are all in this guest, on one CPU.
+# For make bench: reads of a file by NVMe and NFS over RDMA (soft-RoCE), and by NVMe over RDMA through a card that moves the bytes
+# itself, as diagnostics for the host. Target and initiator, server and client are all in this guest, on one CPU.
 # group: bench
 # topologies: disks
 # variants: plain
@@ -17,6 +17,24 @@ bench_far() {
 	same "$1 is counted" 0 "${PIPESTATUS[0]}"
 }
 
+# bench_nvme NAME IP: a file on ext4 on a drive by NVMe over RDMA
+bench_nvme() {
+	local controller disk
+	target far "$drive"
+	port 1 far rdma ipv4 "$2"
+	controller=$(connect transport=rdma,traddr="$2",trsvcid=4421,nqn=far) || bail "no connection"
+	disk=$(disk_of far) || bail "no disk"
+	mke2fs -q -F -t ext4 "$disk" 200M
+	mkdir -p /mnt/far
+	mount -o commit=3000 "$disk" /mnt/far || bail "no ext4"
+	pattern fill /mnt/far/bench 0 67108864 pattern:1
+	sync
+	bench_far "$1" /mnt/far/bench "$disk"
+	umount /mnt/far
+	disconnect "$controller"
+	no_targets
+}
+
 publish
 kernel_has veth nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
 insert peerdma_rdma peerdma_nfs
@@ -24,19 +42,7 @@ echo 1 >$software
 wire
 drive=$(nvme_disk nvme1)
 
-target far "$drive"
-port 1 far rdma ipv4 $far_ip
-controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
-disk=$(disk_of far) || bail "no disk"
-mke2fs -q -F -t ext4 "$disk" 200M
-mkdir -p /mnt/far
-mount -o commit=3000 "$disk" /mnt/far || bail "no ext4"
-pattern fill /mnt/far/bench 0 67108864 pattern:1
-sync
-bench_far nvme_rdma /mnt/far/bench "$disk"
-umount /mnt/far
-disconnect "$controller"
-no_targets
+bench_nvme nvme_rdma $far_ip
 
 mke2fs -q -F -t ext4 "$drive" 200M
 mkdir -p $store
@@ -53,4 +59,13 @@ rmmod peerdma_nfs peerdma_rdma || bail "our modules stay"
 rdma link del rxe0
 rdma link del rxe1
 ip link del veth0
+
+# 6.12 refuses it: nvme-rdma announces no peer-to-peer DMA.
+if [ "$LAB_K" != "$LAB_OLDEST" ]; then
+	card_begins 10.9.1.1
+	insert peerdma_rdma
+	bench_nvme nvme_card 10.9.1.1
+	rmmod peerdma_rdma
+	card_ends
+fi
 plan $tap_n

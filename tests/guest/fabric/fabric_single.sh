@@ -73,6 +73,9 @@ ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
 check "the target comes: so does the controller" soon 60 live "$controller"
 same "and the bytes" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
+# The module that goes below forgets this refusal.
+echo 0 >$software
+same "without the parameter again" "RDMA_SOFTWARE ${disk#/dev/}" "$(says "$disk")"
 disconnect "$controller"
 disconnect "$one"
 no_targets

@@ -71,7 +71,8 @@ echo N >/sys/module/nfs/parameters/localio_enabled
 fresh file 65536 1
 target far /dev/loop1
 port 1 far rdma ipv4 $far_ip
-controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
+# `explain` leaves a process that waits for a drive that does not answer, if need be until requests to it fail.
+controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far,fast_io_fail_tmo=20) || bail "no connection"
 disk=$(disk_of far) || bail "no disk"
 path=${disk#/dev/} # the hidden path disk, such as nvme1c1n1 of nvme1n1
 path=${path%n1}c${controller#nvme}n1

@@ -120,6 +120,23 @@ end
 same "the provider comes and goes while its nodes are opened" $rounds $good
 check "and they were used meanwhile ($said buffers)" [ "$said" -gt 0 ]
 
+# --- A page of one GPU that is still held does not keep the other GPU. The second one's provider has the smallest id.
+exec {holder_fd}< <(exec hold 65536)
+holder=$!
+read -r _ <&"$holder_fd"
+read -r place <&"$holder_fd"
+insmod "$(dirname "$LAB_MODULE")/kmod/pin.ko" device="$gpu1" offset="$place" || bail "pin.ko"
+kill -USR2 $holder
+read -r said <&"$holder_fd"
+same "a buffer of the second GPU is destroyed while a page of it is held" 0 "$said"
+check "the first GPU is given back meanwhile" timeout 20 peerdma unpublish "$gpu0"
+check "the page is still held" grep -q "pci=$gpu1 .* pages=1 " /sys/kernel/debug/peerdma/held
+check "the first GPU is published again" peerdma publish "$gpu0"
+rmmod pin
+kill -KILL $holder
+exec {holder_fd}<&-
+wait $holder 2>/dev/null
+
 # --- Memory of another driver
 check "the second GPU is given back" peerdma unpublish "$gpu1"
 insmod "$(dirname "$LAB_MODULE")/kmod/expstand.ko" && echo expstand >"/sys/bus/pci/devices/$gpu1/driver_override" &&

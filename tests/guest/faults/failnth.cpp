@@ -316,20 +316,20 @@ Call plain(const std::string &name, unsigned long cmd, int dev, const T &req, st
 		}};
 }
 
-Call opening()
+Call opening(const std::string &node)
 {
 	return {"open and close",
 		{ENOMEM, EFAULT},
 		nothing,
-		[] {
-			const int fd = ::open("/dev/peerdma", O_RDWR | O_CLOEXEC);
+		[=] {
+			const int fd = ::open(node.c_str(), O_RDWR | O_CLOEXEC);
 			if (fd < 0)
 				return errno;
 			::close(fd);
 			return 0;
 		},
-		[](int) {
-			::close(raw::open_device());
+		[=](int) {
+			::close(raw::open_file(node));
 			return std::string();
 		}};
 }
@@ -800,7 +800,7 @@ void ioctls(int dev, int target)
 		mine.push_back(raw::alloc(dev, provider_id, 4096).out_buf_id);
 	auto query = raw::sized<peerdma_provider_query>();
 	const std::vector<Call> calls = {
-		opening(),
+		opening("/dev/peerdma"),
 		closing(target),
 		plain("PEERDMA_INFO", PEERDMA_INFO, dev, raw::sized<peerdma_info>(), {EFAULT}),
 		plain("PEERDMA_PROVIDER_QUERY", PEERDMA_PROVIDER_QUERY, dev, query, {EFAULT}),
@@ -818,6 +818,7 @@ void ioctls(int dev, int target)
 	};
 	for (const auto &call : calls)
 		one_by_one(call);
+	none_for("alloc_anon_inode", opening("/dev/peerdma" + std::to_string(provider_id)));
 	from_some_point_on(allocating(dev), 256);
 	none_for("__xa_alloc_cyclic", allocating(dev));
 	none_for("__xa_insert", allocating_as_user(dev));
@@ -886,7 +887,8 @@ int main(int argc, char **argv)
 	// The RDMA module holds a reference to this one, and loading does not depend on the drive.
 	if (raw::by_software())
 		return tap::end();
-	for (const char *function : {"__alloc_workqueue", "kern_mount", "__pci_register_driver", "misc_register"})
+	for (const char *function : {"__alloc_workqueue", "kern_mount", "driver_register", "class_register",
+				     "__register_chrdev", "__pci_register_driver", "misc_register"})
 		loading(function);
 	return tap::end();
 }

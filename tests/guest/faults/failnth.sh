@@ -5,6 +5,7 @@
 # group: fail
 # topologies: switch
 # variants: debug
+# longer: debug
 # needs: CONFIG_FAILSLAB CONFIG_FAIL_PAGE_ALLOC CONFIG_FAULT_INJECTION_USERCOPY
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A provider's GPU is reset or reports an error: no buffer may survive, and no read may return stale bytes as valid.
+# A provider's GPU is reset, reports an error or is shut down: no buffer may survive, and no read may return stale bytes
+# as valid. Memory that does not respond afterwards must not be given out.
 # group: lifetime
 # topologies: switch
 # variants: plain debug
+# longer: debug
 # timeout: 90
 . "$LAB_ROOT/tests/guest/lib.sh"
 
@@ -22,7 +24,9 @@ else
 	skip "reset through sysfs" "the function has no way to be reset"
 fi
 
-relay_as "an error of the bus" halt $file "$(nvme_disk)" "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu && rmmod pcievent"
+event="insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu"
+relay_as "an error of the bus" halt $file "$(nvme_disk)" "$event && rmmod pcievent"
+relay_as "shutdown" halt $file "$(nvme_disk)" "$event event=shutdown && rmmod pcievent"
 # An error of the switch above GPU and drive. The kernel recovers by resetting the link; the drive must come back too.
 if [ -e /sys/bus/pci_express/drivers/aer ]; then
 	{
@@ -35,5 +39,14 @@ if [ -e /sys/bus/pci_express/drivers/aer ]; then
 else
 	skip "a fatal error of the switch" "this kernel does not recover from errors of the bus"
 fi
+# decode BYTE: writes the low byte of its command register, in which 2 enables its memory
+decode() { printf %b "\\x$(printf %x "$1")" | dd of="$device/config" bs=1 seek=4 conv=notrunc status=none; }
+read -r enabled < <(od -An -tu1 -j4 -N1 "$device/config")
+decode $((enabled & ~2))
+check "an error, after which its memory does not respond" bash -c "$event && rmmod pcievent"
+same "that memory is not given out" "buffer: No such device" "$(pdio read $file 0 4096 0 2>&1)"
+decode "$enabled"
+check "an error, after which it responds again" bash -c "$event && rmmod pcievent"
+same "then it is" "0 0 4096" "$(pdio read $file 0 4096 0 | cut -d' ' -f1-3)"
 umount /mnt/disk
 plan $tap_n

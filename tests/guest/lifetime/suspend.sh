@@ -6,6 +6,7 @@
 # group: lifetime
 # topologies: sleep
 # variants: debug
+# longer: debug
 # boot: memory
 # programs: peerdma suspended
 # timeout: 200

@@ -22,6 +22,13 @@ same "the device was not touched" "(null)" "$(cat "/sys/bus/pci/devices/$device/
 check "on demand it does" peerdma publish "$device" --bar 0 --size 4M --non-prefetchable
 check "and takes it back" peerdma unpublish "$device"
 
+drive=$(nvme_bdf nvme1)
+check "memory of a function whose MSI-X table is in another BAR is published" peerdma publish "$drive" --bar 2 --size 4M --force
+check "and taken back" peerdma unpublish "$drive"
+echo >"/sys/bus/pci/devices/$drive/driver_override"
+echo "$drive" >/sys/bus/pci/drivers_probe
+check "its drive comes back" soon 20 nvme_disk nvme1
+
 ours "$device"
 relay bars registers "$device" 0 /mnt/disk/bars
 echo >"/sys/bus/pci/devices/$device/driver_override"

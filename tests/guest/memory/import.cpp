@@ -11,6 +11,7 @@
 //   numbers                    invalid arguments
 //   once                       the same memory cannot be imported twice, nor exported again
 //   refused REASON ERRNO       a valid import must be refused so
+//   beside REASON ERRNO        the same while another process has memory of the same GPU
 //   revocable REASON ERRNO     a revocable dma-buf must be refused so; one that its exporter cannot revoke must work
 //   host REASON ERRNO          host memory of the kernel's own exporter
 //   ours REASON ERRNO          a dma-buf of a buffer of another open file
@@ -114,14 +115,12 @@ void refuse(const std::string &what, const Fd &fd, uint32_t reason, int error, u
 	refused(what, bring(dev, fd, off, size), reason, error);
 }
 
-/// In a cgroup whose limit is too small, while another process has memory of the same GPU.
-int limited()
+int beside(uint32_t reason, int error)
 {
 	const Fd dev(raw::open_device()), fd(make(0, EXP_LINEAR, EXP_NONE, (first + frames) * frame));
 	const auto req = bring(dev, fd);
-	report(!req.out_buf_id && req.out_reason == PEERDMA_REASON_CGROUP_LIMIT && errno == EDQUOT,
-	       "it is refused, and why", said(req));
-	report(number("mapped") == 1, "and not kept", state());
+	report(!req.out_buf_id && req.out_reason == reason && errno == error, "it is refused, and why", said(req));
+	report(guest::within(5s, [] { return number("mapped") == 1; }), "and not kept", state());
 	return 0;
 }
 
@@ -198,6 +197,8 @@ int troubles()
 	};
 	for (const Case &one : cases)
 		refuse(one.what, Fd(make(one.dynamic, one.layout, one.trouble)), one.reason, one.error);
+	refuse("all of it is nowhere", Fd(make(0, EXP_LAST_NOWHERE, EXP_NONE, first * frame, frame)),
+	       PEERDMA_REASON_VENDOR_NOT_BAR, EOPNOTSUPP, 0, frame);
 	for (uint32_t trouble : {EXP_MOVES_IN_ATTACH, EXP_MOVES_IN_PIN, EXP_REVOKES}) {
 		const Fd dev(raw::open_device()), fd(make(1, EXP_LINEAR, trouble));
 		const auto req = bring(dev, fd);
@@ -239,7 +240,8 @@ int numbers()
 
 int once()
 {
-	const Fd dev(raw::open_device()), other(raw::open_device()), fd(make(0));
+	const Fd dev(raw::open_device()), other(raw::open_device()), fd(make(0, EXP_SCATTERED)),
+		file(open_file(pattern_file));
 	const auto req = bring(dev, fd, 0, len / 2);
 	auto second = bring(other, fd, 2 * frame, 4 * frame);
 	report(req.out_buf_id && !second.out_buf_id && errno == EBUSY &&
@@ -247,6 +249,11 @@ int once()
 	       "a part of it a second time is refused", said(second));
 	second = bring(other, fd, len / 2, len / 2);
 	report(second.out_buf_id && second.out_provider_id == req.out_provider_id, "what is beside it is not");
+	scattered = true;
+	auto io = raw::io(file, second.out_buf_id, len / 2, 0, len / 2);
+	const int err = raw::call(other, PEERDMA_READ, io);
+	report(!err && io.out_direct == len / 2 && holds(len / 2, len / 2, "pattern:1", len / 2),
+	       "and is that part of the memory", std::to_string(err));
 	const auto made = raw::alloc(dev, req.out_provider_id, page);
 	report(errno == EOPNOTSUPP && made.out_reason == PEERDMA_REASON_VENDOR_MEMORY, "none of it is allocated");
 	raw::destroy(dev, req.out_buf_id);
@@ -443,8 +450,8 @@ int main(int argc, char **argv)
 		refuse("what is all right", Fd(make(0)), uint32_t(arg(3)), arg(4));
 		return 0;
 	}
-	if (is("limited", 0))
-		return limited();
+	if (is("beside", 2))
+		return beside(uint32_t(arg(3)), arg(4));
 	if (is("revocable", 2))
 		return revocable(uint32_t(arg(3)), arg(4));
 	if (is("host", 2))

@@ -14,8 +14,8 @@ GPU=$(gpu_bdf)
 export GPU
 drive=$(nvme_bdf)
 modules=$(dirname "$LAB_MODULE")
-EOPNOTSUPP=95
-REVOCABLE=78 IOMMU=80 HOST=84 ADDRESS=85 OURS=71 UNPUBLISHED=69
+ENOMEM=12 EBUSY=16 EOPNOTSUPP=95 EDQUOT=122
+CGROUP_LIMIT=57 BUSY=72 REVOCABLE=78 IOMMU=80 HOST=84 ADDRESS=85 OURS=71 UNPUBLISHED=69
 rounds=40
 keeper_PID=
 [ "$LAB_VARIANT" = plain ] || rounds=6
@@ -40,6 +40,9 @@ lost() {
 	read -r said <&"${keeper[0]}"
 	same "$1" gone "$said"
 }
+# no_memory_for WHAT FUNCTION ARGS: a part for which this kernel function finds no memory
+no_memory_for() { relay_as "no memory for $1" without_memory "$2" import "$drive" "${@:3}"; }
+has_faults() { has_option CONFIG_FAILSLAB; }
 # region FILE: prints the GPU's value in a file of the dmem controller; nothing if there is no such region
 region() { sed -n "s|^peerdma/$GPU ||p" "/mnt/cgroup/$1"; }
 # with_dmem COMMAND...: if the kernel has that controller, runs the command with a cgroup "payer" beside this process's
@@ -65,7 +68,7 @@ who_pays() {
 	check "of what the GPU has" [ "$(region dmem.capacity)" -ge 1048576 ]
 	echo "peerdma/$GPU 2031616" >/mnt/cgroup/payer/dmem.max
 	echo $$ >/mnt/cgroup/payer/cgroup.procs
-	part "beyond its cgroup's limit" limited
+	part "beyond its cgroup's limit" beside $CGROUP_LIMIT $EDQUOT
 	echo $$ >/mnt/cgroup/cgroup.procs
 	end_keeper
 	check "and does not once the process has ended" soon 5 eval '[ -z "$(region dmem.capacity)" ]'
@@ -101,6 +104,10 @@ pattern fill /mnt/disk/foreign 0 1048576 pattern:1
 pattern fill /mnt/disk/scratch 0 1048576 pattern:2
 sync
 
+if has_faults; then
+	# The first import that succeeds creates what only the drive's unbinding removes.
+	no_memory_for "the drive" platform_device_alloc refused $BUSY $EBUSY
+fi
 part "scattered" moves static scattered
 if [ "$LAB_VARIANT" = plain ]; then
 	part "contiguous" moves static linear
@@ -124,6 +131,21 @@ part "numbers" numbers
 part "on its way" late
 part "troubles" troubles
 part "two of them" once
+if has_faults; then
+	keep static /mnt/disk/foreign
+	no_memory_for "its number" __xa_alloc_cyclic beside 0 $ENOMEM
+	end_keeper
+	check "no memory for its number: the exporter has all of it back" soon 5 is attached 0
+fi
+held=$(dmesg | grep -c "devlock: holding")
+is_held() { [ "$(dmesg | grep -c "devlock: holding")" -gt "$held" ]; }
+insmod "$modules/kmod/devlock.ko" device="$drive" seconds=60 &
+locker=$!
+soon 10 is_held || not_ok "another has the drive's device lock"
+part "another has the drive's device lock" refused $BUSY $EBUSY
+kill $locker
+wait $locker 2>/dev/null
+check "the drive's device lock is free again" soon 5 rmmod devlock
 insmod "$modules/kmod/astray.ko" || bail "astray.ko"
 part "mapped elsewhere" refused $ADDRESS $EOPNOTSUPP
 rmmod astray

@@ -638,6 +638,31 @@ int write_two_pieces(const std::string &path)
 	return answer.err == ENOSPC && answer.failed == 1 && answer.bytes() == page ? 0 : 1 + answer.err;
 }
 
+/// The same by root, whose ring acts for alice: with IORING_SETUP_SQPOLL its thread has her rights, otherwise the command.
+int write_for_alice(const std::string &path, unsigned flags)
+{
+	const int dev = raw::open_device();
+	ways::Mover mover(dev, raw::provider(dev).out_provider_id, path, 2 * page);
+	if (mover.move(ways::Way::fd, {true, 0, 0, page}).err)
+		raw::die("the first block");
+	io_uring ring;
+	io_uring_cqe *cqe = nullptr;
+	peerdma_uring_seg segs[] = {{0, 0, page, 0}, {page, page, page, 0}};
+	if (::seteuid(alice) || io_uring_queue_init(4, &ring, flags))
+		raw::die("a ring of alice's");
+	const int personality = flags & IORING_SETUP_SQPOLL ? 0 : io_uring_register_personality(&ring);
+	if (personality < 0 || ::seteuid(0))
+		raw::die("personality");
+	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	raw::command(sqe, dev, PEERDMA_URING_WRITEV, mover.buf(), raw::add_file(dev, mover.fd()), 2,
+		     {reinterpret_cast<uintptr_t>(segs), 0});
+	sqe->personality = uint16_t(personality);
+	if (io_uring_submit(&ring) != 1 || io_uring_wait_cqe(&ring, &cqe))
+		raw::die("a command");
+	io_uring_queue_exit(&ring);
+	return segs[0].out_res == int(page) && segs[1].out_res == -ENOSPC ? 0 : 1;
+}
+
 void kept_for_root()
 {
 	const std::string path = std::string(file_path) + ".kept";
@@ -646,13 +671,19 @@ void kept_for_root()
 	if (fd < 0 || ::write(fd, block.data(), page) != ssize_t(page) || ::ftruncate(fd, 16 * page) ||
 	    ::fchown(fd, alice, alice) || ::fsync(fd) || ::chmod("/dev/peerdma", 0666))
 		raw::die(path);
-	const pid_t child = ::fork();
-	if (!child)
-		::_exit(write_two_pieces(path));
-	int status = 0;
-	::waitpid(child, &status, 0);
-	report(!status, "a piece that a worker does has the rights of who asked: no block that is kept for root",
-	       "status " + std::to_string(status));
+	auto keeps_rights_of = [](const std::string &whose, const std::function<int()> &write) {
+		const pid_t child = ::fork();
+		if (!child)
+			::_exit(write());
+		int status = 0;
+		::waitpid(child, &status, 0);
+		report(!status,
+		       "a piece that a worker does has the rights of " + whose + ": no block that is kept for root",
+		       "status " + std::to_string(status));
+	};
+	keeps_rights_of("who asked", [&] { return write_two_pieces(path); });
+	keeps_rights_of("the command's personality", [&] { return write_for_alice(path, 0); });
+	keeps_rights_of("the ring's thread", [&] { return write_for_alice(path, IORING_SETUP_SQPOLL); });
 	::chmod("/dev/peerdma", 0660);
 	::close(fd);
 	::unlink(path.c_str());

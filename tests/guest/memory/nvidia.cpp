@@ -75,6 +75,24 @@ std::string state()
 	return "given " + std::to_string(number("given")) + ", wrong " + std::to_string(number("wrong"));
 }
 
+/// An import of the memory's own dma-buf maps it and then finds its pages in use. DRIVE is the importing function; without
+/// it there is no import.
+void import_case(int dev, int dmabuf)
+{
+	unsigned domain, bus, device, function;
+	const char *drive = std::getenv("DRIVE");
+	if (!drive || std::sscanf(drive, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4)
+		return;
+	auto req = raw::sized<peerdma_buf_import>();
+	req.fd = dmabuf;
+	req.pci_domain = domain;
+	req.pci_bdf = bus << 8 | device << 3 | function;
+	req.len = 2 * frame;
+	const int err = raw::call(dev, PEERDMA_BUF_IMPORT, req);
+	report(err == -EBUSY && req.out_reason == PEERDMA_REASON_VENDOR_BUSY && !req.out_buf_id,
+	       "which is no second buffer", std::to_string(err) + " reason " + std::to_string(req.out_reason));
+}
+
 void export_case(int dev, uint32_t buf)
 {
 	auto req = raw::sized<peerdma_buf_export>();
@@ -82,8 +100,10 @@ void export_case(int dev, uint32_t buf)
 	req.len = 2 * frame;
 	const int err = raw::call(dev, PEERDMA_BUF_EXPORT, req);
 	report(!err && req.out_fd >= 0, "a dma-buf of it", std::to_string(err));
-	if (!err)
-		::close(req.out_fd);
+	if (err)
+		return;
+	import_case(dev, req.out_fd);
+	::close(req.out_fd);
 }
 
 int moves()

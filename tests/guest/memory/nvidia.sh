@@ -24,7 +24,7 @@ no_stand() { rmmod nvstand; }
 behave() {
 	local at=/sys/module/nvstand/parameters set
 	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 map_lag=0 owned=0 \
-		no_memory=0 "$@"; do
+		no_memory=0 put_error=0 "$@"; do
 		echo "${set#*=}" >$at/"${set%%=*}"
 	done
 }
@@ -61,6 +61,9 @@ let_go() {
 	echo >&"${keeper[1]}"
 	read -r said <&"${keeper[0]}"
 }
+# no_memory_for WHAT FUNCTION [--all]: a registration for which this kernel function finds no memory
+no_memory_for() { relay_as "no memory for $1" without_memory "${@:3}" "$2" nvidia refused 0 12; }
+has_faults() { has_option CONFIG_FAILSLAB; }
 # ours: reloads our module
 ours() { insmod "$modules/peerdma_nvidia.ko" persistent=0 callback=1 || bail "peerdma_nvidia.ko"; }
 
@@ -70,6 +73,13 @@ mount_disk
 pattern fill /mnt/disk/foreign 0 1048576 pattern:1
 pattern fill /mnt/disk/scratch 0 1048576 pattern:2
 sync
+# nvidia.cpp imports a dma-buf of the memory where the kernel lets the module revoke its own.
+allowed=/sys/module/peerdma/parameters/revocable_imports
+if has_function dma_buf_attach_revocable; then
+	DRIVE=$(nvme_bdf)
+	export DRIVE
+	echo 1 >$allowed
+fi
 
 refusal "no module for the vendor" 64 95
 insmod "$modules/peerdma_nvidia.ko" || bail "peerdma_nvidia.ko"
@@ -101,7 +111,25 @@ uvm_looks
 same "nvidia-uvm finds no page of it to give out" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 end_keeper
 check "a driver that has no memory to take it back is asked again" soon 5 given 0
+behave put_error=-5
+keep keep
+end_keeper
+check "a driver that takes it back with an error" soon 5 given 0
+check "is named in the log" soon 5 eval 'dmesg | grep -q "did not take memory back: -5"'
 behave
+held=$(dmesg | grep -c "devlock: holding")
+is_held() { [ "$(dmesg | grep -c "devlock: holding")" -gt "$held" ]; }
+insmod "$modules/kmod/devlock.ko" device="$gpu" seconds=60 &
+locker=$!
+soon 10 is_held || not_ok "another has the GPU's device lock"
+refusal "another has the GPU's device lock" 72 16
+kill $locker
+wait $locker 2>/dev/null
+check "the GPU's device lock is free again" soon 5 rmmod devlock
+if has_faults; then
+	no_memory_for "its addresses" __kvmalloc_node_noprof
+	! has_function mmu_notifier_register || no_memory_for "watching its process" mmu_notifier_register --all
+fi
 if [ "$LAB_VARIANT" = plain ]; then
 	behave refuse_persistent=-22
 	refusal "the driver refuses" 66 95
@@ -128,6 +156,10 @@ for broken in version=196608 layout=2 layout=3; do
 	nvidia refused 0 0 >/dev/null
 	check "by ticket, $broken: nothing is kept" soon 2 given 0
 done
+behave refuse=-22
+refusal "by ticket, the driver refuses" 66 95
+behave
+! has_faults || no_memory_for "its ticket" __xa_alloc_cyclic
 behave early=1
 refusal "freed before it was known" 73 19
 behave early=2
@@ -177,6 +209,16 @@ same "its own process destroys it" "done" "$said"
 check "the driver has it back" given 0
 check "and calls nobody" rmmod peerdma_nvidia
 check "as there is nothing to free" eval '! free_it 2>/dev/null'
+end_keeper
+ours
+behave no_memory=1
+let_go thread
+same "the driver has no memory to take it back" "done" "$said"
+check "no memory to take it back: the driver has it still" given 1
+check "no memory to take it back: so our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
+check "no memory to take it back: it is freed" free_it
+check "no memory to take it back: and is the driver's" given 0
+check "no memory to take it back: and our module goes" rmmod peerdma_nvidia
 end_keeper
 for how in destroy close; do
 	ours
@@ -245,6 +287,26 @@ for _ in 1 2 3; do
 done
 same "others have let go: the driver had it back before" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/nvstand/strangers)"
+# The second of two that unbind it holds its device lock while the first one waits for a read.
+keep keep
+throttle 131072
+soon 20 waits $keeper_PID || not_ok "a slow read is under way"
+echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
+unbinding=$!
+sleep 0.5
+same "a GPU that is being unbound: no more is registered" ok "$(nvidia refused 48 19 | head -n 1 | cut -d' ' -f1)"
+echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
+second=$!
+sleep 1
+check "two who unbind the GPU wait for a read" eval 'kill -0 $unbinding && kill -0 $second'
+throttle 0
+check "and not for longer" soon 20 eval '! kill -0 $unbinding 2>/dev/null && ! kill -0 $second 2>/dev/null'
+wait $unbinding $second
+read -r said <&"${keeper[0]}"
+same "who had some has lost it" "gone 19" "$said"
+same "and the driver had it back before" 0 "$(</sys/kernel/debug/nvstand/wrong)"
+end_keeper
+bind_to nvstand
 # Processes that keep registering memory must not keep the GPU bound. Memory registered at the last moment does not
 # count as wrong: separating its own calls is the driver's task.
 keep keep
@@ -292,5 +354,6 @@ stand write_combined=1
 refusal "and one that was published so" 70 95
 no_stand
 check "our module goes" rmmod peerdma_nvidia
+echo 0 >$allowed
 
 plan $tap_n

@@ -49,14 +49,14 @@ dmsetup remove part
 # replaced DESCRIPTION OFFSET LEN BUFFER_OFFSET DONE: the first step of a read waits in the suspended device and must be
 # the last, because the new table is one that no request may use
 replaced() {
-	local asker state='' key
+	local asker state=''
 	table part "0 65536 linear $two 0"
 	dmsetup suspend --noflush --nolockfs part
 	pdio read /dev/mapper/part "${@:2:3}" >/tmp/steps 2>&1 &
 	asker=$!
 	until [ "$state" = D ] || ! kill -0 $asker; do # blocked in the first step
 		sleep 0.1
-		while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null </proc/$asker/status
+		state=$(awk '$1 == "State:" { print $2 }' /proc/$asker/status 2>/dev/null)
 	done
 	dmsetup reload part --table "0 65536 flakey $two 0 60 0" && dmsetup resume part
 	wait $asker

@@ -14,6 +14,7 @@ publish
 modprobe -d "$LAB_KERNEL" -a ahci sd_mod virtio_pmem nd_pmem xfs 2>/dev/null
 mib=1048576 EXDEV=18 NO_DIO=19 QUEUE=33
 at_once=lazy_itable_init=0,lazy_journal_init=0 # no background writes later
+no_prefetch=no_prefetch_block_bitmaps # nor reads, some seconds after the mount
 nvme=$(nvme_disk) sata=/dev/sda pmem=/dev/pmem0
 check "the SATA drive is there" soon 20 test -b $sata
 wipefs -qa "$nvme" $sata
@@ -50,7 +51,7 @@ refuses "SATA" $sata $mib $QUEUE QUEUE 1 $sata sda sda:QUEUE
 sync $sata
 check "SATA: what was written is on the drive" host compare disk1 0 $mib pattern:2
 mke2fs -q -F -t ext4 -E $at_once $sata
-mount $sata /mnt/refused || bail "no ext4 on the SATA drive"
+mount -o $no_prefetch $sata /mnt/refused || bail "no ext4 on the SATA drive"
 pattern fill /mnt/refused/file 0 $mib pattern:3
 refuses "a file on SATA" /mnt/refused/file $mib $QUEUE QUEUE 3 $sata sda sda:QUEUE
 sync
@@ -59,7 +60,7 @@ umount /mnt/refused
 
 # --- Inline data: the bytes of a small file are in its inode
 mke2fs -q -F -t ext4 -E $at_once -O inline_data -I 256 "$nvme"
-mount "$nvme" /mnt/refused || bail "no ext4 with inline data"
+mount -o $no_prefetch "$nvme" /mnt/refused || bail "no ext4 with inline data"
 pattern fill /mnt/refused/small 0 100 pattern:5
 check "the file is in its inode" bash -c "lsattr -l /mnt/refused/small | grep -q Inline_Data"
 refuses "inline data" /mnt/refused/small 100 $NO_DIO NO_DIO 5 "$nvme" - :NO_DIO

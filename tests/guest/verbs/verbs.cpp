@@ -29,6 +29,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "../../tools/dmabuf_mr.hpp"
 #include "../../tools/guest.hpp"
 #include "../../tools/tap.hpp"
 #include "peerdma.hpp"
@@ -693,7 +694,8 @@ int refused(const char *device, const std::string &reason, bool on_demand)
 	Rdma rdma(device);
 	Memory memory;
 	const std::string before = regions();
-	report(memory.reg(rdma) == -EOPNOTSUPP, std::string(device) + " is refused");
+	// Of the exporter's refusal only the errno arrives here. Its reason is in the kernel's log.
+	report(memory.reg(rdma) == (reason == "NONE" ? -EXDEV : -EOPNOTSUPP), std::string(device) + " is refused");
 	report(peerdma_reason_name(memory.info.reason) == reason, std::string(device) + ": the reason",
 	       peerdma_reason_name(memory.info.reason));
 	report(regions() == before, std::string(device) + ": nothing is registered");

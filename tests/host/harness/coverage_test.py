@@ -78,7 +78,22 @@ def counts_of_another_module_are_left_out() -> None:
         assert not coverage.read_gcov(boot, notes, {})
 
 
+def notes_are_found_in_the_folders_of_the_sources() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        notes, boot = Path(folder) / "notes", Path(folder) / "boot"
+        (notes / "io").mkdir(parents=True)
+        boot.mkdir()
+        (boot / "a.gcda").write_bytes(b"adcg" + b"12.2" + b"same")
+        (notes / "io/a.gcno").write_bytes(b"oncg" + b"12.2" + b"same")
+        try:
+            coverage.read_gcov(boot, notes, {})
+        except coverage.lab.LabError as error:
+            assert "gcov cannot read" in str(error)  # these: they are no real ones
+        else:
+            raise AssertionError("the notes were not found")
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([all_lines_ran, a_missed_line_needs_a_reason, the_reason_must_be_that_line_s,
                       a_reason_for_a_line_that_ran_is_wrong, luck_may_go_either_way, some_boots_prove_nothing,
-                      counts_of_another_module_are_left_out]))
+                      counts_of_another_module_are_left_out, notes_are_found_in_the_folders_of_the_sources]))

@@ -87,6 +87,14 @@ def limits_hold_and_break() -> None:
     assert counts.judge_limit(got, counts.against_host(tables.NEW, "", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
 
 
+def a_card_has_its_limits() -> None:
+    kept = counts.Counts(counts.read_csv(counts.HERE / f"far-{tables.NEW}.csv"))
+    assert not counts.card_over(kept) and {size for name, size in kept.instructions if name == "nvme_card_direct_read"} >= set(counts.CARD_LIMITS)
+    kept.instructions["nvme_card_direct_read", counts.MIB] *= 2
+    assert len(counts.card_over(kept)) == 1
+    assert not counts.card_over(counts.Counts(counts.read_csv(counts.HERE / f"far-{tables.OLD}.csv"))), "what a kernel refuses is none"
+
+
 def the_median_of_boots() -> None:
     boots = [counts.Counts({KEY: value}) for value in (5.0, 1.0, 3.0)]
     assert counts.Counts.median(boots).instructions == {KEY: 3.0}
@@ -144,7 +152,7 @@ def the_plot_is_svg() -> None:
 
 TESTS: tuple[Callable[[], None], ...] = (
     parses, the_lowest_of_two_counts, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
-    exact_counts_do_not_move, limits_hold_and_break, the_median_of_boots, files_come_back,
+    exact_counts_do_not_move, limits_hold_and_break, a_card_has_its_limits, the_median_of_boots, files_come_back,
     checked_in_baselines_suit_the_limits, a_kernel_without_limits_is_an_error, the_page_shows_the_baselines, the_plot_is_svg)
 
 

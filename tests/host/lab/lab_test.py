@@ -53,6 +53,23 @@ def kinds(lines: list[str]) -> set[str]:
     return {reason.kind for reason in judge(lines).reasons}
 
 
+def a_guest_that_looks_at_a_process_reads_what_it_means_to() -> None:
+    """gone() of guest.sh, while the process ends: a read of another file afterwards is of that file."""
+    functions = re.search(r"^gone\(\) \{.*?^\}[^\n]*", (lab.ROOT / "qemu/guest.sh").read_text(), re.M | re.S)
+    assert functions
+    script = functions[0] + """
+        set -u
+        gone $$ && echo "this shell is there"
+        for _ in {1..400}; do
+            read -r pid < <(bash -c 'sleep 0.00$((RANDOM % 5)) & echo $!; wait')
+            until gone "$pid"; do :; done
+            read -r word _ </proc/stat
+            [ "$word" = cpu ] || echo "$word"
+        done
+        sleep 0 & for _ in {1..1000}; do gone $! && exit; sleep 0.01; done; echo "a process that has ended is there" """
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == ""
+
+
 def the_clock_of_this_machine_is_known() -> None:
     """A second measurement agrees to a thousandth."""
     first = lab.tsc_khz()
@@ -370,7 +387,7 @@ def of_the_jobs_that_wait_the_longest_begins_first() -> None:
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees,
-    a_guest_has_its_folder_for_itself, end_checks, splats_found, quiet_lines, known_splats,
+    a_guest_has_its_folder_for_itself, a_guest_that_looks_at_a_process_reads_what_it_means_to, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
     of_the_jobs_that_wait_the_longest_begins_first]

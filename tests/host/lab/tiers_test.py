@@ -23,19 +23,19 @@ import tap  # noqa: E402
 Runs = set[tuple[str, str, str, str]]  # kernel, build, topology, test
 
 
-def choice(tier: str, short: bool = False) -> run.Choice:
+def choice(tier: str, short: int = 0) -> run.Choice:
     return run.Choice(None, "plain", None, None, None, tier, short)
 
 
-def guest_runs(tier: str, short: bool = False) -> Runs:
+def guest_runs(tier: str, short: int = 0) -> Runs:
     of = choice(tier, short)
     return {(k, variant, topology, test.name) for test in run.guest_tests() for k, variant in of.kernels
             for topology in test.words("topologies")
             if of.wants(test, k, variant, topology) and not of.why_not(test, k, variant)}
 
 
-def host_runs(tier: str) -> set[Path]:
-    return {path for path in run.host_tests() if choice(tier).wants_host(path)}
+def host_runs(tier: str, short: int = 0) -> set[Path]:
+    return {path for path in run.host_tests() if choice(tier, short).wants_host(path)}
 
 
 def each_tier_runs_what_the_one_before_runs() -> None:
@@ -69,10 +69,23 @@ def all_has_each_test() -> None:
 
 def short_leaves_out_what_is_long() -> None:
     tests = {test.name: test for test in run.guest_tests()}
-    left_out = guest_runs("all") - guest_runs("all", short=True)
+    left_out = guest_runs("all") - guest_runs("all", short=1)
     assert left_out == {ran for ran in guest_runs("all") if tests[ran[3]].is_long(ran[0], ran[1])}, left_out
     assert set(run.lab.KERNELS) == {ran[0] for ran in left_out} and {"plain", "debug"} == {ran[1] for ran in left_out}
-    assert guest_runs("check") < guest_runs("all", short=True)
+    assert guest_runs("check") < guest_runs("all", short=1)
+
+
+def the_shortest_leaves_each_test_somewhere() -> None:
+    every, short = guest_runs("all", short=1), guest_runs("all", short=2)
+    newest, older = run.NEWEST, run.lab.KERNELS[1:]
+    assert guest_runs("check") < short < every
+    longer = {test.name for test in run.guest_tests() if test.words("longer")}
+    assert {ran for ran in every - short if ran[0] == newest} == {ran for ran in every if ran[1] == "debug" and ran[3] in longer} != set()
+    for k in older:
+        tests = {ran[3] for ran in every if ran[0] == k}
+        first = {test.name: test.words("topologies")[0] for test in run.guest_tests()}
+        assert {(topology, name) for of, _, topology, name in short if of == k} == {(first[name], name) for name in tests}
+    assert host_runs("all", short=2) == host_runs("check") and choice("all", 2).host_tier == "check"
 
 
 def host_test_that_says(*lines: str, status: int = 0) -> tuple[list[run.Result], str]:
@@ -224,6 +237,7 @@ def a_slot_is_not_given_to_a_job_that_was_ended() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
+                      the_shortest_leaves_each_test_somewhere,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
                       a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program,
                       a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process, what_is_killed_leaves_no_process,

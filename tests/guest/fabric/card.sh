@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# NVMe over RDMA by a network card whose own DMA engine moves the bytes (tests/kmod/dmacard_rdma.h), both ends in this guest. No
+# parameter: the verdict follows the kernel's rules, and the function, not the CPU, moves bytes between the GPU and the target's memory.
+# group: rdma
+# topologies: switch rp rp-vtd rp-intel
+# variants: plain debug
+# long: debug
+# needs: rdma
+# timeout: 300
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+kernel_has nvmet nvmet-rdma nvme-rdma
+publish
+mib=1048576
+ip=10.9.1.1
+straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
+# says DISK: the verdict, and who refuses
+says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
+
+modprobe -d "$LAB_KERNEL" ib_uverbs
+card_begins $ip
+# The target's blocks are in host memory.
+modprobe -d "$LAB_KERNEL" null_blk nr_devices=0 && mkdir -p /sys/kernel/config || bail "no null_blk"
+mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+memory=/sys/kernel/config/nullb/far
+mkdir $memory
+echo 64 >$memory/size
+echo 1 >$memory/memory_backed
+echo 1 >$memory/power
+far=/dev/far
+target far "$far"
+port 1 far rdma ipv4 $ip
+controller=$(connect "$patient,transport=rdma,traddr=$ip,trsvcid=4421,nqn=far") || bail "no connection"
+disk=$(disk_of far) || bail "no disk"
+pattern fill "$disk" 0 $mib pattern:3
+blockdev --flushbufs "$disk"
+check "host memory: written and read" pattern compare "$disk" 0 $mib pattern:3
+check "host memory: the target has it" pattern compare "$far" 0 $mib pattern:3
+insert peerdma_rdma
+verdict=$(says "$disk" | cut -d' ' -f1)
+if [ "$LAB_K" = "$LAB_OLDEST" ]; then
+	same "nvme-rdma does not announce peer-to-peer DMA" QUEUE "$verdict"
+elif [ "$LAB_TOPOLOGY" = rp-intel ]; then
+	same "the host bridge is not trusted" DISTANCE "$verdict"
+else
+	same "the kernel's rules allow it" NONE "$verdict"
+	for len in 4096 65536 $mib $((4 * mib)); do
+		host dma-mark >/dev/null
+		moves "$len bytes" "$disk" $((8 * mib)) "$len"
+		[ "$LAB_TOPOLOGY" = rp-vtd ] ||
+			same "$len bytes: the function has moved them" "ok gpu0 $((2 * len))" "$(host dma | cut -d' ' -f1-3)"
+	done
+fi
+disconnect "$controller"
+check "the controller goes" soon 20 no_controller "$controller"
+no_targets
+rmdir $memory
+rmmod null_blk
+rmmod peerdma_rdma
+card_ends
+plan $tap_n

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Moves bytes by the DMA engine of an emulated PCI function, to and from any DMA addresses: what an
+ * RDMA card of the lab will move its bytes by.
+ *
+ * dmacard_pci.c     the PCI function, and debugfs
+ * dmacard_engine.c  copies between lists of DMA addresses, by that function
+ */
+#ifndef DMACARD_H
+#define DMACARD_H
+
+#include <linux/list.h>
+#include <linux/pci.h>
+#include <linux/types.h>
+
+/* Memory by its DMA address. */
+struct dmacard_piece {
+	dma_addr_t addr;
+	u64 len;
+};
+
+/* Of the memory of one side of a copy, what is left. */
+struct dmacard_cursor {
+	const struct dmacard_piece *piece;
+	u64 at; /* in the piece */
+};
+
+struct dmacard_copy {
+	/* Set by who submits it. Each side has `bytes` bytes at least. */
+	const struct dmacard_piece *from, *to;
+	u64 bytes; /* not 0 */
+	/* Called once, in hard interrupt context or in the submitter's. 0: all bytes are there. */
+	void (*done)(struct dmacard_copy *copy, int error);
+
+	/* The engine's */
+	struct list_head list;
+	struct dmacard_cursor from_left, to_left;
+	u64 left;
+	u32 now; /* bytes that are copied now */
+	bool reads;
+};
+
+struct dmacard_engine;
+
+/* Takes the function over: an NVMe controller with one namespace, whose last blocks are scratch. */
+struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev);
+/*
+ * No copy may be submitted any more. Those under way end with -ENODEV, and when this returns the
+ * function reads and writes no memory.
+ */
+void dmacard_engine_end(struct dmacard_engine *engine);
+void dmacard_engine_submit(struct dmacard_engine *engine, struct dmacard_copy *copy);
+
+#endif
