@@ -3,10 +3,10 @@
 #   K=KERNEL  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
 #   T=switch|switch-vtd|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile|view  tests    TEST=name,name  some of them
-#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long (2: less still); demo-offload with fewer tokens
+#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long (2: less still); demo-offload with fewer tokens     LIMIT=seconds  of check-all
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE TOKENS KSRC ACCEL V SHORT
+export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE TOKENS KSRC ACCEL V SHORT LIMIT
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -24,7 +24,7 @@ Q := $(if $(V),,@)
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
 
-demo-rdma: ## two guests: move a file from one's drives to the other's GPU and back, by NVMe and NFS over RDMA, and prove it (FILE=, K=)
+demo-rdma: ## two guests: move a file from one's drives to the other's GPU and back, by NVMe and NFS over RDMA; then by an emulated card; and prove it (FILE=, K=)
 	$(Q)scripts/demo.sh rdma
 
 demo-offload: ## two guests: tokens of one, reduced to 16 and 18 bits there, into the other's GPU over a limited wire, beside plain reads (TOKENS=, SHORT=1, JSON=/file, K=)

@@ -6,7 +6,8 @@ Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|k
 guest test's group) and TEST=name, or several with commas between them, select from everything. CHANGED=1 selects what the
 files that differ from the upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked
 "# long:" for the kernel, which "check" leaves out too; SHORT=2, for a check that has built the kernels, has the host tests of
-"check", leaves out the guest tests marked "# longer:" as well, and on older kernels has the first topology of each test only. One
+"check", leaves out the guest tests marked "# longer:" as well, and on older kernels has the first topology of each test only.
+LIMIT=SECONDS: what "check" does not have begins within this time, or is skipped with that reason; what "check" has comes first. One
 boot serves all tests of a kernel and topology. A kernel that is missing from the cache is built meanwhile.
 
   quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
@@ -77,6 +78,10 @@ class Took:
     @property
     def wait(self) -> float | None:
         return None if self.work is None else max(0.0, self.seconds - self.work)
+
+
+class OutOfTime(Exception):
+    """LIMIT has passed."""
 
 
 class Report:
@@ -170,6 +175,7 @@ class Choice:
     test: str | None = None  # several have commas between them
     tier: str = "all"
     short: int = 0
+    limit: int = 0  # seconds; 0: none
 
     @classmethod
     def from_environment(cls) -> Choice:
@@ -179,7 +185,10 @@ class Choice:
         short = get("SHORT") or "0"
         if short not in ("0", "1", "2"):
             raise lab.LabError(f"SHORT={short}: expected 1 or 2")
-        choice = replace(choice, short=int(short))
+        limit = get("LIMIT") or "0"
+        if not limit.isdecimal():
+            raise lab.LabError(f"LIMIT={limit}: expected a number of seconds")
+        choice = replace(choice, short=int(short), limit=int(limit))
         if choice.tier not in TIERS:
             raise lab.LabError(f"TIER={choice.tier}: expected {', '.join(TIERS)}")
         if choice.selected:
@@ -266,6 +275,12 @@ class Choice:
     @property
     def host_tier(self) -> str:
         return "check" if self.short > 1 else self.tier
+
+    def is_first(self, tests: list[lab.Test], k: str, variant: str, topology: str) -> bool:
+        """Whether "check" has one of these tests too."""
+        check = replace(self, tier="check", short=0)
+        return (k, variant) in check.kernels and any(
+            check.wants(test, k, variant, topology) and not check.why_not(test, k, variant) for test in tests)
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a selected test is skipped, or ""."""
@@ -406,21 +421,22 @@ async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
 # --- Guests ---------------------------------------------------------------------------------------
 
 class Slots:
-    """At most nr jobs run at once. Of those that wait, the longest begins first, so that none runs alone at the end."""
+    """At most nr jobs run at once. Of those that wait, the first ones begin before the others, and of these the longest, so that
+    none runs alone at the end."""
 
     def __init__(self, nr: int) -> None:
         self.free = nr
-        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.waiting: list[tuple[bool, float, int, asyncio.Future[None]]] = []
         self.arrivals = itertools.count()
 
     @contextlib.asynccontextmanager
-    async def take(self, seconds: float) -> AsyncIterator[None]:
+    async def take(self, seconds: float, first: bool = True) -> AsyncIterator[None]:
         """seconds: how long the job may take."""
         if self.free:
             self.free -= 1
         else:
             turn = asyncio.get_running_loop().create_future()
-            heapq.heappush(self.waiting, (-seconds, next(self.arrivals), turn))
+            heapq.heappush(self.waiting, (not first, -seconds, next(self.arrivals), turn))
             await turn
         try:
             yield
@@ -430,7 +446,7 @@ class Slots:
     def pass_on(self) -> None:
         """Gives a slot to a job that waits, or adds it to those that are free."""
         while self.waiting:
-            turn = heapq.heappop(self.waiting)[2]
+            turn = heapq.heappop(self.waiting)[3]
             if not turn.done():  # its job was ended while it waited
                 turn.set_result(None)
                 return
@@ -450,6 +466,16 @@ class Check:
         self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
         self.used_splats: dict[str, set[str]] = {}
         self.left_out: list[str] = []  # tests that the changes affect, of another tier
+        self.late: set[str] = set()    # places of what was not begun within the limit
+
+    def left(self) -> float | None:
+        """Seconds of the limit, if there is one."""
+        return self.choice.limit - (time.monotonic() - self.report.start) if self.choice.limit else None
+
+    def in_time(self, first: bool) -> None:
+        left = self.left()
+        if left is not None and left <= 0 and not first:
+            raise OutOfTime(f"not begun within LIMIT={self.choice.limit} s")
 
     async def provide_kernels(self) -> None:
         """Provides cached kernels at once, then builds the missing ones, one after another."""
@@ -464,10 +490,14 @@ class Check:
             self.report.step(f"kernel {' '.join(key)} is not in the cache yet")
             try:
                 # A thread would go on if this were ended.
-                status, _ = await output_of(str(lab.ROOT / "qemu/kernel.sh"), "path", *key)
+                # What "check" needs is waited for.
+                left = None if key == (NEWEST, "plain") else self.left()
+                status, _ = await output_of(str(lab.ROOT / "qemu/kernel.sh"), "path", *key, timeout=left if left is None else max(left, 0))
                 if status:
                     raise lab.LabError(f"no kernel {' '.join(key)}")
                 await self.provide(key, await asyncio.to_thread(lab.kernel, *key, False))
+            except asyncio.TimeoutError:
+                self.kernels[key].set_exception(OutOfTime(f"its kernel was not there within LIMIT={self.choice.limit} s"))
             except Exception as error:
                 self.report.add("kernel", " ".join(key), "", "failed", str(error))
                 self.kernels[key].set_result(None)
@@ -486,12 +516,14 @@ class Check:
         self.kernels[key].set_result(kernel if usable else None)
 
     @contextlib.asynccontextmanager
-    async def guest_slot(self, seconds: float) -> AsyncIterator[None]:
-        async with self.guests.take(seconds), self.jobs.take(seconds):
+    async def guest_slot(self, seconds: float, first: bool = False) -> AsyncIterator[None]:
+        first = first or not self.choice.limit
+        async with self.guests.take(seconds, first), self.jobs.take(seconds, first):
+            self.in_time(first)
             yield
 
-    async def boot(self, guest: lab.Guest, where: str) -> lab.Outcome:
-        async with self.guest_slot(sum(test.timeout(guest.kernel) for test in guest.tests)):
+    async def boot(self, guest: lab.Guest, where: str, first: bool = False) -> lab.Outcome:
+        async with self.guest_slot(sum(test.timeout(guest.kernel) for test in guest.tests), first):
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
             return await lab.boot(guest, lambda text: self.report.step(f"{where}: {text}"))
 
@@ -516,7 +548,7 @@ class Check:
             return
         guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot)
         self.report.boots[where] = [test.name for test in runnable]
-        outcome = await self.boot(guest, where)
+        outcome = await self.boot(guest, where, self.choice.is_first(runnable, *key, topology))
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
         self.report.slow += [f"{where} {text}" for text in outcome.slow]
         self.report.times += [Took(where, took.test, took.seconds, took.work) for took in outcome.times]
@@ -595,17 +627,21 @@ class Check:
             for path in (*outcome.guest.out.rglob("*.img"), *outcome.guest.out.rglob("gpu-bar.mem")):
                 path.unlink(missing_ok=True)
 
-    async def reported(self, where: str, test: str, job: Callable[[], Awaitable[None]]) -> None:
-        """A job that cannot be done is a failure; the others go on."""
+    async def reported(self, where: str, test: str, job: Callable[[], Awaitable[None]], tests: list[str]) -> None:
+        """A job that cannot be done is a failure; the others go on. tests: all of the job."""
         try:
             await job()
+        except OutOfTime as error:
+            self.late.add(where)
+            for name in tests:
+                self.report.add(where, name, "", "skipped", str(error))
         except Exception as error:
             notes = [] if isinstance(error, lab.LabError) else traceback.format_exc().splitlines()
             self.report.add(where, test, "", "failed", str(error) or type(error).__name__, notes)
 
     def plan(self) -> list[asyncio.Task[None]]:
         """All jobs."""
-        jobs: list[tuple[str, str, Callable[[], Awaitable[None]]]] = []  # place, test, what to do
+        jobs: list[tuple[str, str, Callable[[], Awaitable[None]], list[str]]] = []  # place, test, what to do, all its tests
         choice = self.choice
         affects = self.affected
         tests = [test for test in guest_tests() if affects.guest(test.name, test.words("group"), test.path)]
@@ -620,7 +656,7 @@ class Check:
         for path in host_tests() if choice.host else []:
             if choice.names(path.stem) and affects.host(path):
                 if chosen.setdefault(("host", path.stem), choice.wants_host(path)):
-                    jobs.append(("host", path.stem, partial(self.host_test, path)))
+                    jobs.append(("host", path.stem, partial(self.host_test, path), [path.stem]))
         for k, variant in reversed(choice.kernels):
             key = (k, variant)
             name = k if variant == "plain" else f"{k}-{variant}"
@@ -645,10 +681,10 @@ class Check:
             power = choice.power(variant) and affects.power
             if wanted or must_fail or power:
                 self.kernels[key] = asyncio.get_running_loop().create_future()
-            jobs += [("/".join([name, *filter(None, how)]), "boot", partial(self.guest_boot, key, *how, some))
+            jobs += [("/".join([name, *filter(None, how)]), "boot", partial(self.guest_boot, key, *how, some), [test.name for test in some])
                      for how, some in wanted.items()]
-            jobs += [(f"meta/{name}", test.name, partial(self.meta_boot, key, test)) for test in must_fail]
-            jobs += [(f"{name}/power", "powercut", partial(self.power_cut, key))] if power else []
+            jobs += [(f"meta/{name}", test.name, partial(self.meta_boot, key, test), [test.name]) for test in must_fail]
+            jobs += [(f"{name}/power", "powercut", partial(self.power_cut, key), ["powercut"])] if power else []
         if not choice.selected:
             self.left_out = sorted({name for (_, name), is_of_tier in chosen.items() if not is_of_tier})
         # Built in the order of choice.kernels, used as they become available.
@@ -658,8 +694,10 @@ class Check:
 
     async def host_test(self, path: Path) -> None:
         short = path.suffix and first_tier(path) == "quick"
+        first = not self.choice.limit or first_tier(path) != "all"
         try:
-            async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS):
+            async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS, first):
+                self.in_time(first)
                 await run_host_test(path, self.report, self.choice.host_tier)
         finally:
             self.host_tests_left -= 1
@@ -669,7 +707,7 @@ class Check:
     def incomplete(self) -> set[str]:
         """The kernels of which something did not run to its end."""
         places = {result.where.removeprefix("meta/") if result.where != "kernel" else result.test for result in self.report.results
-                  if result.status == "failed" and (result.where == "kernel" or result.test in ("boot", "modules"))}
+                  if result.status == "failed" and (result.where == "kernel" or result.test in ("boot", "modules"))} | self.late
         return {k for k in lab.KERNELS for place in places if re.match(rf"{re.escape(k)}(?![\d.])", place)}
 
     async def run(self) -> None:
@@ -711,6 +749,8 @@ def main() -> int:
     choice = Choice.from_environment()
     affected = Affected.of_changes(lab.ROOT) if lab.is_on("CHANGED") else Affected.everything()
     report.step(affected.text)
+    if choice.selected and choice.limit:
+        raise lab.LabError("LIMIT is for make check-all without a selection")
     if lab.is_on("SHORT") and not choice.short:
         report.step(f"SHORT={os.environ['SHORT']} changes nothing here: it is for make check-all without a selection")
     if unknown := choice.unknown():

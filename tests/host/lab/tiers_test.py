@@ -158,10 +158,60 @@ def a_job_that_cannot_be_done_fails_alone() -> None:
     async def both() -> run.Check:
         check = run.Check(choice("check"), run.Report())
         with contextlib.redirect_stdout(io.StringIO()):
-            await asyncio.gather(check.reported("k/switch", "boot", cannot), check.reported("k/edu", "boot", can))
+            await asyncio.gather(check.reported("k/switch", "boot", cannot, ["read"]), check.reported("k/edu", "boot", can, ["read"]))
         return check
     results = asyncio.run(both()).report.results
     assert [(result.where, result.status, result.reason) for result in results] == [("k/switch", "failed", "no space left")]
+
+
+def what_check_has_is_run_whatever_the_limit() -> None:
+    chosen = run.replace(choice("all", 1), limit=100)
+    check = run.Check(chosen, run.Report())
+    for seconds, late in ((0, False), (101, True)):
+        check.report.start = time.monotonic() - seconds
+        check.in_time(True)
+        try:
+            check.in_time(False)
+            assert not late
+        except run.OutOfTime:
+            assert late
+    run.Check(run.replace(chosen, limit=0), run.Report()).in_time(False)
+    for k, variant, topology, name in guest_runs("check"):
+        test = next(test for test in run.guest_tests() if test.name == name)
+        assert chosen.is_first([test], k, variant, topology), name
+    first = [test.name for test in run.guest_tests() if chosen.is_first([test], run.OLDEST, "plain", test.words("topologies")[0])]
+    assert not first, first
+
+
+def what_is_late_is_skipped_by_name() -> None:
+    async def late() -> run.Check:
+        check = run.Check(run.replace(choice("all", 1), limit=1), run.Report())
+        check.report.start -= 2
+
+        async def job() -> None:
+            async with check.guest_slot(1):
+                raise AssertionError("it has begun")
+        with contextlib.redirect_stdout(io.StringIO()):
+            await check.reported(f"{run.NEWEST}/switch", "boot", job, ["read", "write"])
+        return check
+    check = asyncio.run(late())
+    reason = "not begun within LIMIT=1 s"
+    assert [(result.test, result.status, result.reason) for result in check.report.results] == \
+        [("read", "skipped", reason), ("write", "skipped", reason)]
+    assert check.incomplete() == {run.NEWEST}
+
+
+def the_first_come_first() -> None:
+    async def order() -> list[str]:
+        slots, said = run.Slots(1), []
+
+        async def job(name: str, seconds: float, first: bool) -> None:
+            async with slots.take(seconds, first):
+                said.append(name)
+                await asyncio.sleep(0.01)
+        await asyncio.gather(job("begun", 1, False), job("long", 9, False), job("short", 1, True), job("longer", 5, True))
+        return said
+    assert asyncio.run(order()) == ["begun", "longer", "short", "long"]
 
 
 def wait_for_end(pid: int) -> None:
@@ -237,7 +287,8 @@ def a_slot_is_not_given_to_a_job_that_was_ended() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
-                      the_shortest_leaves_each_test_somewhere,
+                      the_shortest_leaves_each_test_somewhere, what_check_has_is_run_whatever_the_limit,
+                      what_is_late_is_skipped_by_name, the_first_come_first,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
                       a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program,
                       a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process, what_is_killed_leaves_no_process,
