@@ -4,7 +4,6 @@
 
 mib=1048576
 gpu=$(gpu_bdf)
-gone() { ! kill -0 "$1" 2>/dev/null; }
 
 free_memory() { cat "/sys/bus/pci/devices/$gpu/p2pmem/available"; }
 
@@ -101,7 +100,7 @@ lock_is_held() {
 	all_wait "$what"
 	dmesg -C
 	unbind &
-	check "$what: unbind returns" soon 10 gone $!
+	check "$what: unbind returns" soon 10 ended $!
 	check "$what: while the lock is still held" kill -0 "$writer"
 	logged=$(dmesg | sed -n "s/.*peerdma $gpu: \([0-9]*\) requests that waited for a file were canceled/\1/p" | paste -sd+)
 	same "$what: the log says how many were canceled" ${#requests[@]} $((logged))

@@ -180,8 +180,8 @@ gpu_bdf() { pci_of 0x1af4:0x1110; }
 # nvme_disk SERIAL: the block device of the drive nvme0 (the default) or nvme1 of the topology
 nvme_disk() {
 	local d serial hidden
-	local far=FAR_${1:-nvme0} # set by fabric_io.sh: the same drive over the network
-	[ -z "${FAR_DISK:-}" ] || [ -z "${!far:-}" ] || { echo "${!far}"; return; }
+	local far=FAR_${1:-nvme0} # set by fabric_io.sh and card_io.sh: the same drive over the network
+	[ -n "${AT_HOME:-}" ] || [ -z "${!far:-}" ] || { echo "${!far}"; return; }
 	for d in /sys/class/block/nvme*n1; do
 		[ -e "$d" ] || continue
 		read -r hidden <"$d/hidden"
@@ -192,7 +192,11 @@ nvme_disk() {
 	return 1
 }
 
-nvme_bdf() { basename "$(realpath "/sys/class/block/$(basename "$(FAR_DISK='' nvme_disk "${1:-nvme0}")")/device/device")"; }
+nvme_bdf() {
+	local disk
+	disk=$(AT_HOME=1 nvme_disk "${1:-nvme0}") || return
+	basename "$(realpath "/sys/class/block/$(basename "$disk")/device/device")"
+}
 
 # mount_disk [SERIAL] [DIR]: mounts the drive's ext4, by default on /mnt/disk
 mount_disk() {
@@ -201,14 +205,22 @@ mount_disk() {
 	mountpoint -q "$dir" || mount "$(nvme_disk "${1:-nvme0}")" "$dir" || bail "no filesystem on $1"
 }
 
+# ended PID: a child of this shell
+ended() { ! kill -0 "$1" 2>/dev/null; }
+
 load_module() {
 	[ -d /sys/module/peerdma ] || insmod "$LAB_MODULE" || bail "peerdma.ko does not load"
+	[ -z "${FAR_nvme0:-}" ] || finds_cards
 	[ -z "${FAR_DISK:-}" ] || knows_rdma
 }
 
-# knows_rdma: loads peerdma_rdma.ko and allows software RDMA
-knows_rdma() {
+# finds_cards: loads peerdma_rdma.ko
+finds_cards() {
 	[ -d /sys/module/peerdma_rdma ] || insmod "$(dirname "$LAB_MODULE")/peerdma_rdma.ko" || bail "peerdma_rdma.ko does not load"
+}
+# knows_rdma: and allows software RDMA
+knows_rdma() {
+	finds_cards
 	echo 1 >/sys/module/peerdma_rdma/parameters/allow_software
 }
 

@@ -5,6 +5,7 @@
  *
  * dmacard_pci.c     the PCI function, and debugfs
  * dmacard_engine.c  copies between lists of DMA addresses, by that function
+ * dmacard_record.c  what it was told to read and write
  */
 #ifndef DMACARD_H
 #define DMACARD_H
@@ -29,7 +30,7 @@ struct dmacard_copy {
 	/* Set by who submits it. Each side has `bytes` bytes at least. */
 	const struct dmacard_piece *from, *to;
 	u64 bytes; /* not 0 */
-	/* Called once, in hard interrupt context or in the submitter's. 0: all bytes are there. */
+	/* Called once, in any context. 0: all bytes are there. */
 	void (*done)(struct dmacard_copy *copy, int error);
 
 	/* The engine's */
@@ -40,10 +41,32 @@ struct dmacard_copy {
 	bool reads;
 };
 
+/* An access of the function's to memory. */
+struct dmacard_dma {
+	dma_addr_t addr;
+	u32 len;
+	bool is_write;
+};
+
+struct dmacard_record;
+
+struct dmacard_record *dmacard_record_new(void);
+void dmacard_record_end(struct dmacard_record *record);
+/* In any context. */
+void dmacard_record_add(struct dmacard_record *record, const struct dmacard_dma *dma);
+/* The one at this index, from 0. False: there are no more. */
+bool dmacard_record_get(struct dmacard_record *record, u64 index, struct dmacard_dma *out);
+/* How many came when there was no room. */
+u64 dmacard_record_lost(struct dmacard_record *record);
+void dmacard_record_clear(struct dmacard_record *record);
+
 struct dmacard_engine;
 
-/* Takes the function over: an NVMe controller with one namespace, whose last blocks are scratch. */
-struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev);
+/*
+ * Takes the function over: an NVMe controller with one namespace, whose last blocks are scratch.
+ * What copies access is recorded; the record must exist until the engine ends.
+ */
+struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_record *record);
 /*
  * No copy may be submitted any more. Those under way end with -ENODEV, and when this returns the
  * function reads and writes no memory.

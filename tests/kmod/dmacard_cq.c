@@ -82,10 +82,22 @@ static bool add(struct dmacard_cq *cq, const struct ib_wc *wc)
 	return true;
 }
 
+static void report_lost(struct ib_cq *ib)
+{
+	struct ib_event event = {
+		.device = ib->device,
+		.element.cq = ib,
+		.event = IB_EVENT_CQ_ERR,
+	};
+
+	if (ib->event_handler)
+		ib->event_handler(&event, ib->cq_context);
+}
+
 void dmacard_cq_add(struct ib_cq *ib, const struct ib_wc *wc, bool solicited)
 {
 	struct dmacard_cq *cq = cq_of(ib);
-	bool notifies = false;
+	bool reports = false, notifies = false;
 	unsigned long flags;
 
 	spin_lock_irqsave(&cq->lock, flags);
@@ -93,8 +105,13 @@ void dmacard_cq_add(struct ib_cq *ib, const struct ib_wc *wc, bool solicited)
 		notifies = cq->armed && (solicited || wc->status || !cq->solicited_only);
 		if (notifies)
 			cq->armed = false;
+	} else {
+		reports = !cq->overrun;
+		cq->overrun = true;
 	}
 	spin_unlock_irqrestore(&cq->lock, flags);
+	if (reports)
+		report_lost(ib);
 	if (!notifies)
 		return;
 	/* A softirq that the handler raises runs at local_bh_enable(). */
@@ -126,7 +143,9 @@ int dmacard_req_notify_cq(struct ib_cq *ib, enum ib_cq_notify_flags flags)
 	bool missed;
 
 	spin_lock_irqsave(&cq->lock, irq);
-	cq->solicited_only = (flags & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED;
+	/* A request for the next completion stays one. */
+	cq->solicited_only = (flags & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED &&
+			     (!cq->armed || cq->solicited_only);
 	cq->armed = true;
 	missed = (flags & IB_CQ_REPORT_MISSED_EVENTS) && cq->count;
 	spin_unlock_irqrestore(&cq->lock, irq);

@@ -34,6 +34,7 @@ struct dmacard_queue {
 
 struct dmacard_engine {
 	struct pci_dev *pdev;
+	struct dmacard_record *record;
 	void __iomem *regs;
 	u32 nsid, block, chunk; /* bytes of a block, and of a command */
 	u64 scratch; /* the first of the namespace's last blocks, of SLOTS * chunk bytes */
@@ -215,6 +216,17 @@ static unsigned int cursor_take(struct dmacard_cursor *left, u32 bytes, struct n
 	return nr;
 }
 
+static void record(struct dmacard_engine *engine, const struct nvme_sgl_desc *sgl, unsigned int nr,
+		   bool is_write)
+{
+	for (; nr; sgl++, nr--)
+		dmacard_record_add(engine->record, &(struct dmacard_dma){
+							   .addr = le64_to_cpu(sgl->addr),
+							   .len = le32_to_cpu(sgl->length),
+							   .is_write = is_write,
+						   });
+}
+
 static void send_command(struct dmacard_engine *engine, unsigned int slot)
 {
 	struct dmacard_copy *copy = engine->copies[slot];
@@ -248,6 +260,7 @@ static void send_command(struct dmacard_engine *engine, unsigned int slot)
 		.length = cpu_to_le32(nr * sizeof(*sgl)),
 		.type = NVME_SGL_FMT_LAST_SEG_DESC << 4,
 	};
+	record(engine, sgl, nr, copy->reads); /* a read command writes memory */
 	queue_send(&engine->io, &command);
 }
 
@@ -381,7 +394,7 @@ static int read_limits(struct dmacard_engine *engine)
 	return 0;
 }
 
-struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev)
+struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_record *record)
 {
 	struct device *dev = &pdev->dev;
 	struct dmacard_engine *engine;
@@ -391,6 +404,7 @@ struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev)
 	if (!engine)
 		return ERR_PTR(-ENOMEM);
 	engine->pdev = pdev;
+	engine->record = record;
 	spin_lock_init(&engine->lock);
 	INIT_LIST_HEAD(&engine->waiting);
 	engine->regs = pcim_iomap(pdev, 0, 0);

@@ -103,13 +103,16 @@ static struct dmacard_mr *mr_find(struct dmacard_rdma *rdma, u32 key)
 	return mr && mr->valid && mr->key == key ? mr : NULL;
 }
 
-int dmacard_mr_disable(struct dmacard_rdma *rdma, u32 key)
+int dmacard_mr_disable(struct ib_pd *pd, u32 key)
 {
+	struct dmacard_rdma *rdma = dmacard_rdma_of(pd->device);
 	struct dmacard_mr *mr;
 	unsigned long flags;
 
 	xa_lock_irqsave(&rdma->mrs, flags);
 	mr = mr_find(rdma, key);
+	if (mr && (mr->ib.pd != pd || mr->umem))
+		mr = NULL;
 	if (mr) {
 		mr->valid = false;
 		mr->users++;

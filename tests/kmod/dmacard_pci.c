@@ -2,14 +2,18 @@
 /*
  * The PCI function of dmacard (dmacard.h), bound by driver_override only.
  *
- * debugfs: what is written to copy moves bytes between 2 MiB of host memory, from AT on, and the
- * BAR of another function, by its physical address: "to ADDRESS AT BYTES PIECE" or "from ...".
- * The host's side is a list of pieces of PIECE bytes.
+ * debugfs, in the folder dmacard-FUNCTION:
+ * copy    what is written to it moves bytes between 2 MiB of host memory, from AT on, and the BAR
+ *         of another function, by its physical address: "to ADDRESS AT BYTES PIECE" or "from ...".
+ *         The host's side is a list of pieces of PIECE bytes.
+ * record  what the function was told to access: "read ADDRESS BYTES" or "write ...", decimal. A
+ *         write to it empties it.
  */
 #include <linux/completion.h>
 #include <linux/debugfs.h>
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -22,6 +26,7 @@ struct card {
 	struct pci_dev *pdev;
 	struct dmacard_engine *engine;
 	struct dmacard_rdma *rdma;
+	struct dmacard_record *record;
 	struct dentry *folder;
 	dma_addr_t memory;
 };
@@ -109,6 +114,52 @@ static const struct file_operations copy_fops = {
 	.write = copy_write,
 };
 
+static int record_show(struct seq_file *seq, void *unused)
+{
+	struct card *card = seq->private;
+	struct dmacard_dma dma;
+	u64 index, lost;
+
+	for (index = 0; dmacard_record_get(card->record, index, &dma); index++)
+		seq_printf(seq, "%s %llu %u\n", dma.is_write ? "write" : "read", dma.addr, dma.len);
+	lost = dmacard_record_lost(card->record);
+	if (lost)
+		seq_printf(seq, "lost %llu\n", lost);
+	return 0;
+}
+
+static int record_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, record_show, inode->i_private);
+}
+
+static ssize_t record_write(struct file *file, const char __user *buf, size_t len, loff_t *pos)
+{
+	struct card *card = ((struct seq_file *)file->private_data)->private;
+
+	dmacard_record_clear(card->record);
+	return len;
+}
+
+static const struct file_operations record_fops = {
+	.owner = THIS_MODULE,
+	.open = record_open,
+	.read = seq_read,
+	.write = record_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+static void files_create(struct card *card)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "dmacard-%s", pci_name(card->pdev));
+	card->folder = debugfs_create_dir(name, NULL);
+	debugfs_create_file("copy", 0200, card->folder, card, &copy_fops);
+	debugfs_create_file("record", 0600, card->folder, card, &record_fops);
+}
+
 static int card_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct card *card = devm_kzalloc(&pdev->dev, sizeof(*card), GFP_KERNEL);
@@ -121,18 +172,28 @@ static int card_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	card->pdev = pdev;
 	if (!dmam_alloc_coherent(&pdev->dev, MEMORY, &card->memory, GFP_KERNEL))
 		return -ENOMEM;
-	card->engine = dmacard_engine_new(pdev);
-	if (IS_ERR(card->engine))
-		return PTR_ERR(card->engine);
+	card->record = dmacard_record_new();
+	if (!card->record)
+		return -ENOMEM;
+	card->engine = dmacard_engine_new(pdev, card->record);
+	if (IS_ERR(card->engine)) {
+		err = PTR_ERR(card->engine);
+		goto err_record;
+	}
 	card->rdma = dmacard_rdma_new(pdev, card->engine);
 	if (IS_ERR(card->rdma)) {
-		dmacard_engine_end(card->engine);
-		return PTR_ERR(card->rdma);
+		err = PTR_ERR(card->rdma);
+		goto err_engine;
 	}
 	pci_set_drvdata(pdev, card);
-	card->folder = debugfs_create_dir("dmacard", NULL);
-	debugfs_create_file("copy", 0200, card->folder, card, &copy_fops);
+	files_create(card);
 	return 0;
+
+err_engine:
+	dmacard_engine_end(card->engine);
+err_record:
+	dmacard_record_end(card->record);
+	return err;
 }
 
 static void card_remove(struct pci_dev *pdev)
@@ -143,6 +204,7 @@ static void card_remove(struct pci_dev *pdev)
 	/* Before the file, which goes when nobody waits for a copy. */
 	dmacard_engine_end(card->engine);
 	debugfs_remove(card->folder);
+	dmacard_record_end(card->record);
 }
 
 static const struct pci_device_id card_ids[] = { {} };

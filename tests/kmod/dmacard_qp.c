@@ -61,6 +61,17 @@ static void qp_run(struct dmacard_qp *qp)
 	queue_work(qp->rdma->work, &qp->work);
 }
 
+void dmacard_qps_run(struct dmacard_rdma *rdma)
+{
+	struct dmacard_qp *qp;
+	unsigned long number, flags;
+
+	xa_lock_irqsave(&rdma->qps, flags);
+	xa_for_each(&rdma->qps, number, qp)
+		qp_run(qp);
+	xa_unlock_irqrestore(&rdma->qps, flags);
+}
+
 /* Runs the other end, which may wait for a receive or a state of this queue pair. */
 static void qp_run_sender(struct dmacard_qp *qp)
 {
@@ -99,6 +110,18 @@ static void ring_drop(struct dmacard_ring *ring)
 {
 	ring->first = (ring->first + 1) % ring->size;
 	ring->count--;
+}
+
+/* Only the work drops it. */
+static const struct dmacard_wr *first_send(struct dmacard_qp *qp)
+{
+	const struct dmacard_wr *wr;
+	unsigned long flags;
+
+	spin_lock_irqsave(&qp->lock, flags);
+	wr = ring_first(&qp->sends);
+	spin_unlock_irqrestore(&qp->lock, flags);
+	return wr;
 }
 
 static int ring_new(struct dmacard_ring *ring, u32 size)
@@ -207,7 +230,7 @@ static enum ib_wc_opcode sent_as(enum ib_wr_opcode opcode)
 /* Completes the first send. */
 static void send_end(struct dmacard_qp *qp, enum ib_wc_status status, u32 bytes)
 {
-	const struct dmacard_wr *wr = ring_first(&qp->sends);
+	const struct dmacard_wr *wr = first_send(qp);
 	const struct ib_wc wc = {
 		.wr_id = wr->wr_id,
 		.status = status,
@@ -230,7 +253,7 @@ static void send_end(struct dmacard_qp *qp, enum ib_wc_status status, u32 bytes)
 /* Completes the receive that the first send took. Returns the status. */
 static enum ib_wc_status receive_end(struct dmacard_qp *qp, enum ib_wc_status status, u32 bytes)
 {
-	const struct dmacard_wr *send = ring_first(&qp->sends);
+	const struct dmacard_wr *send = first_send(qp);
 	struct dmacard_qp *to = qp->other;
 	struct ib_wc wc = {
 		.wr_id = qp->receive.wr_id,
@@ -251,7 +274,7 @@ static enum ib_wc_status receive_end(struct dmacard_qp *qp, enum ib_wc_status st
 		wc.ex.imm_data = send->ex.imm_data;
 		break;
 	case IB_WR_SEND_WITH_INV:
-		if (!status && dmacard_mr_disable(qp->rdma, send->ex.invalidate_rkey))
+		if (!status && dmacard_mr_disable(to->ib.pd, send->ex.invalidate_rkey))
 			wc.status = IB_WC_LOC_ACCESS_ERR;
 		wc.wc_flags |= IB_WC_WITH_INVALIDATE;
 		wc.ex.invalidate_rkey = send->ex.invalidate_rkey;
@@ -298,7 +321,7 @@ static void qp_flush(struct dmacard_qp *qp)
 	const struct dmacard_wr *wr;
 	unsigned long flags;
 
-	while (ring_first(&qp->sends))
+	while (first_send(qp))
 		send_end(qp, IB_WC_WR_FLUSH_ERR, 0);
 	for (;;) {
 		/* Other queue pairs' works take receives too. */
@@ -324,6 +347,12 @@ static void copy_done(struct dmacard_copy *copy, int error)
 	struct dmacard_qp *qp = container_of(copy, struct dmacard_qp, copy);
 	unsigned long flags;
 
+	/*
+	 * Before the completions: their receivers may deregister the memory. Not by the work: one
+	 * that waits for a region's users may be in its way.
+	 */
+	dmacard_side_clear(&qp->from);
+	dmacard_side_clear(&qp->to);
 	/* Under the lock: once the work sees it, destroy_qp() may free the queue pair. */
 	spin_lock_irqsave(&qp->lock, flags);
 	qp->error = error;
@@ -332,22 +361,14 @@ static void copy_done(struct dmacard_copy *copy, int error)
 	spin_unlock_irqrestore(&qp->lock, flags);
 }
 
-static void copy_forget(struct dmacard_qp *qp)
-{
-	dmacard_side_clear(&qp->from);
-	dmacard_side_clear(&qp->to);
-	WRITE_ONCE(qp->copying, false);
-	wake_up_all(&qp->idle);
-}
-
 static void copy_end(struct dmacard_qp *qp)
 {
 	const u32 bytes = qp->copy.bytes;
 	const int error = qp->error;
 	enum ib_wc_status status;
 
-	/* Before the completions: their receivers may deregister the memory. */
-	copy_forget(qp);
+	WRITE_ONCE(qp->copying, false);
+	wake_up_all(&qp->idle);
 	status = error ? IB_WC_REM_OP_ERR : IB_WC_SUCCESS;
 	if (qp->has_receive && receive_end(qp, error ? IB_WC_LOC_PROT_ERR : IB_WC_SUCCESS, bytes))
 		status = IB_WC_REM_OP_ERR;
@@ -359,7 +380,7 @@ static void copy_end(struct dmacard_qp *qp)
 static void copy_begin(struct dmacard_qp *qp)
 {
 	qp->error = 0;
-	qp->copied = !qp->from.bytes;
+	qp->copied = false;
 	qp->copy = (struct dmacard_copy){
 		.from = qp->from.pieces,
 		.to = qp->to.pieces,
@@ -369,6 +390,8 @@ static void copy_begin(struct dmacard_qp *qp)
 	WRITE_ONCE(qp->copying, true);
 	if (qp->copy.bytes)
 		dmacard_engine_submit(qp->rdma->engine, &qp->copy);
+	else
+		copy_done(&qp->copy, 0);
 }
 
 /* Completes a send that cannot be executed, and the receive that it took. */
@@ -457,6 +480,8 @@ static bool copy_or_refuse(struct dmacard_qp *qp, int local, int remote, bool ha
 {
 	if (local == -ENOMEM || remote == -ENOMEM)
 		return refuse(qp, IB_WC_GENERAL_ERR, IB_WC_GENERAL_ERR);
+	if (local == -EMSGSIZE || remote == -EMSGSIZE)
+		return refuse(qp, IB_WC_LOC_LEN_ERR, IB_WC_LOC_LEN_ERR);
 	if (local)
 		return refuse(qp, IB_WC_LOC_PROT_ERR, IB_WC_WR_FLUSH_ERR);
 	if (remote)
@@ -472,7 +497,7 @@ static bool send(struct dmacard_qp *qp, const struct dmacard_wr *wr)
 {
 	int local, remote;
 
-	if (!enter(qp, qp->attr.dest_qp_num))
+	if (!enter(qp, READ_ONCE(qp->attr.dest_qp_num)))
 		return refuse(qp, IB_WC_RETRY_EXC_ERR, 0);
 	if (!take_receive(qp)) {
 		leave(qp);
@@ -494,7 +519,7 @@ static bool write_or_read(struct dmacard_qp *qp, const struct dmacard_wr *wr)
 	struct dmacard_side *there = reads ? &qp->from : &qp->to;
 	int local, remote;
 
-	if (!enter(qp, qp->attr.dest_qp_num))
+	if (!enter(qp, READ_ONCE(qp->attr.dest_qp_num)))
 		return refuse(qp, IB_WC_RETRY_EXC_ERR, 0);
 	if (wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM && !take_receive(qp)) {
 		leave(qp);
@@ -503,8 +528,10 @@ static bool write_or_read(struct dmacard_qp *qp, const struct dmacard_wr *wr)
 	do {
 		local = dmacard_side_add_sges(here, qp->ib.pd, wr,
 					      reads ? IB_ACCESS_LOCAL_WRITE : 0);
-		remote = dmacard_side_add_key(there, qp->other->ib.pd, wr->remote, here->bytes,
-					      wr->rkey, to_remote);
+		remote = READ_ONCE(qp->other->attr.qp_access_flags) & to_remote ?
+				 dmacard_side_add_key(there, qp->other->ib.pd, wr->remote,
+						      here->bytes, wr->rkey, to_remote) :
+				 -EACCES;
 	} while (map_moved(qp, here, &local, &remote));
 	return copy_or_refuse(qp, local, remote, false);
 }
@@ -582,7 +609,7 @@ static bool execute(struct dmacard_qp *qp, const struct dmacard_wr *wr)
 		err = dmacard_mr_enable(wr->mr, wr->key, wr->access);
 		break;
 	case IB_WR_LOCAL_INV:
-		err = dmacard_mr_disable(qp->rdma, wr->ex.invalidate_rkey);
+		err = dmacard_mr_disable(qp->ib.pd, wr->ex.invalidate_rkey);
 		break;
 	default:
 		err = -EOPNOTSUPP;
@@ -784,7 +811,8 @@ int dmacard_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_
 			  init->qp_type != IB_QPT_GSI))
 		return -EOPNOTSUPP;
 	if (init->cap.max_send_sge > DMACARD_SGES || init->cap.max_recv_sge > DMACARD_SGES ||
-	    init->cap.max_inline_data)
+	    init->cap.max_send_wr > ib->device->attrs.max_qp_wr ||
+	    init->cap.max_recv_wr > ib->device->attrs.max_qp_wr || init->cap.max_inline_data)
 		return -EINVAL;
 	qp->rdma = dmacard_rdma_of(ib->device);
 	qp->all_signaled = init->sq_sig_type == IB_SIGNAL_ALL_WR;
@@ -792,6 +820,7 @@ int dmacard_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_
 	refcount_set(&qp->users, 1);
 	init_completion(&qp->unused);
 	init_waitqueue_head(&qp->idle);
+	mutex_init(&qp->modifies);
 	spin_lock_init(&qp->lock);
 	INIT_WORK(&qp->work, qp_work);
 	timer_setup(&qp->poll, qp_poll, 0);
@@ -819,25 +848,22 @@ static void qp_stop(struct dmacard_qp *qp)
 	flush_work(&qp->work);
 }
 
-int dmacard_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+static int qp_modify(struct dmacard_qp *qp, const struct ib_qp_attr *attr, int mask)
 {
-	struct dmacard_qp *qp = qp_of(ib);
 	enum ib_qp_state now, next;
 	unsigned long flags;
 
-	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
-		return -EOPNOTSUPP;
 	spin_lock_irqsave(&qp->lock, flags);
 	now = qp->attr.qp_state;
 	next = mask & IB_QP_STATE ? attr->qp_state : now;
-	if (!ib_modify_qp_is_ok(now, next, ib->qp_type, mask)) {
+	if (!ib_modify_qp_is_ok(now, next, qp->ib.qp_type, mask)) {
 		spin_unlock_irqrestore(&qp->lock, flags);
 		return -EINVAL;
 	}
 	if (mask & IB_QP_DEST_QPN)
-		qp->attr.dest_qp_num = attr->dest_qp_num;
+		WRITE_ONCE(qp->attr.dest_qp_num, attr->dest_qp_num);
 	if (mask & IB_QP_ACCESS_FLAGS)
-		qp->attr.qp_access_flags = attr->qp_access_flags;
+		WRITE_ONCE(qp->attr.qp_access_flags, attr->qp_access_flags);
 	if (mask & IB_QP_PATH_MTU)
 		qp->attr.path_mtu = attr->path_mtu;
 	qp->attr.qp_state = next;
@@ -853,6 +879,21 @@ int dmacard_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struc
 		}
 		spin_unlock_irqrestore(&qp->lock, flags);
 	}
+	return 0;
+}
+
+int dmacard_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+{
+	struct dmacard_qp *qp = qp_of(ib);
+	int err;
+
+	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
+		return -EOPNOTSUPP;
+	mutex_lock(&qp->modifies);
+	err = qp_modify(qp, attr, mask);
+	mutex_unlock(&qp->modifies);
+	if (err)
+		return err;
 	qp_run(qp);
 	qp_run_sender(qp);
 	return 0;

@@ -25,7 +25,7 @@ static int query_device(struct ib_device *ib, struct ib_device_attr *attr, struc
 		.max_recv_sge = DMACARD_SGES,
 		.max_sge_rd = DMACARD_SGES,
 		.max_cq = 4096,
-		.max_cqe = 65536,
+		.max_cqe = 16384,
 		.max_mr = 65536,
 		.max_pd = 4096,
 		.max_ah = 4096,
@@ -47,7 +47,7 @@ static int query_port(struct ib_device *ib, u32 port, struct ib_port_attr *attr)
 	attr->phys_state = up ? IB_PORT_PHYS_STATE_LINK_UP : IB_PORT_PHYS_STATE_DISABLED;
 	attr->max_mtu = IB_MTU_4096;
 	attr->active_mtu = IB_MTU_1024;
-	attr->max_msg_sz = SZ_1G;
+	attr->max_msg_sz = DMACARD_MESSAGE;
 	attr->active_width = IB_WIDTH_1X;
 	attr->active_speed = IB_SPEED_SDR;
 	attr->gid_tbl_len = GIDS;
@@ -104,7 +104,7 @@ static int destroy_ah(struct ib_ah *ib, u32 flags)
 
 /*
  * Not by ib_device_set_netdev(): rdma_rxe.ko takes any device of this driver_id that it finds by a
- * network interface for its own.
+ * network interface for its own. When it is removed, the core unregisters all of this driver_id.
  */
 static struct net_device *get_netdev(struct ib_device *ib, u32 port)
 {
@@ -187,6 +187,10 @@ static int link_up(struct net_device *dev)
 
 static int link_down(struct net_device *dev)
 {
+	struct dmacard_rdma *rdma = *(struct dmacard_rdma **)netdev_priv(dev);
+
+	/* Those that wait for the other end cannot reach it any more. */
+	dmacard_qps_run(rdma);
 	tell(dev, IB_EVENT_PORT_ERR);
 	return 0;
 }

@@ -19,6 +19,7 @@
 #define DMACARD_RDMA_H
 
 #include <linux/completion.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
@@ -33,6 +34,7 @@
 
 #define DMACARD_SGES 32 /* of a work request */
 #define DMACARD_PAGES 1024 /* of a memory region */
+#define DMACARD_MESSAGE SZ_1G /* the most bytes of a work request */
 #define DMACARD_GRH 40 /* bytes before a datagram */
 #define DMACARD_PORT 1
 
@@ -109,6 +111,7 @@ struct dmacard_cq {
 	struct ib_wc *wcs; /* a ring */
 	u32 size, first, count;
 	bool armed, solicited_only;
+	bool overrun; /* a completion was lost, and this was reported */
 };
 
 int dmacard_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
@@ -152,8 +155,8 @@ int dmacard_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nr, unsigned
 int dmacard_dereg_mr(struct ib_mr *ib, struct ib_udata *udata);
 /* Makes the region valid under this key. */
 int dmacard_mr_enable(struct dmacard_mr *mr, u32 key, int access);
-/* Invalidates the region with this key, and waits for copies under way. */
-int dmacard_mr_disable(struct dmacard_rdma *rdma, u32 key);
+/* Invalidates the kernel's region with this key, and waits for copies under way. */
+int dmacard_mr_disable(struct ib_pd *pd, u32 key);
 /* Whether pages are the region's addresses. */
 void dmacard_mr_set_mapped(struct dmacard_mr *mr, bool mapped);
 /*
@@ -216,8 +219,8 @@ struct dmacard_side {
 };
 
 /*
- * Add memory. Return 0, -ENOMEM, -EACCES, or -EAGAIN: `moved` is not mapped. After an error a part
- * may have been added.
+ * Add memory. Return 0, -ENOMEM, -EACCES, -EMSGSIZE: more than DMACARD_MESSAGE, or -EAGAIN: `moved`
+ * is not mapped. After an error a part may have been added.
  */
 int dmacard_side_add(struct dmacard_side *side, u64 addr, u64 bytes);
 int dmacard_side_add_key(struct dmacard_side *side, struct ib_pd *pd, u64 addr, u64 bytes, u32 key,
@@ -242,6 +245,7 @@ struct dmacard_qp {
 	struct work_struct work;
 	struct timer_list poll; /* runs the work: programs post receives without a call */
 	wait_queue_head_t idle;
+	struct mutex modifies; /* protects changes of the state: one at a time, to its end */
 
 	spinlock_t lock; /* protects everything up to the next comment */
 	struct ib_qp_attr attr; /* what was set, and the state */
@@ -258,11 +262,13 @@ struct dmacard_qp {
 	struct dmacard_wr receive;
 	bool copying; /* also read by waiters on idle */
 	struct dmacard_copy copy;
-	struct dmacard_side from, to;
+	struct dmacard_side from, to; /* of copies under way, the completion's */
 	void *grh;
 	dma_addr_t grh_dma;
 };
 
+/* All queue pairs look at what they have to do. */
+void dmacard_qps_run(struct dmacard_rdma *rdma);
 int dmacard_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
 int dmacard_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
 int dmacard_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,

@@ -24,6 +24,8 @@ int dmacard_side_add(struct dmacard_side *side, u64 addr, u64 bytes)
 {
 	if (!bytes)
 		return 0;
+	if (bytes > DMACARD_MESSAGE - side->bytes)
+		return -EMSGSIZE;
 	if (side->nr == side->room && side_grow(side))
 		return -ENOMEM;
 	side->pieces[side->nr++] = (struct dmacard_piece){ .addr = addr, .len = bytes };

@@ -27,6 +27,7 @@ bench_nvme() {
 	mke2fs -q -F -t ext4 "$disk" 200M
 	mkdir -p /mnt/far
 	mount -o commit=3000 "$disk" /mnt/far || bail "no ext4"
+	moves "$1" /mnt/far/bench 0 65536
 	pattern fill /mnt/far/bench 0 67108864 pattern:1
 	sync
 	bench_far "$1" /mnt/far/bench "$disk"
@@ -62,10 +63,11 @@ ip link del veth0
 
 # 6.12 refuses it: nvme-rdma announces no peer-to-peer DMA.
 if [ "$LAB_K" != "$LAB_OLDEST" ]; then
+	straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 	card_begins 10.9.1.1
 	insert peerdma_rdma
 	bench_nvme nvme_card 10.9.1.1
 	rmmod peerdma_rdma
-	card_ends
+	cards_end
 fi
 plan $tap_n

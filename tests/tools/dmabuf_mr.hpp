@@ -132,7 +132,9 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 {
 	const auto its = reinterpret_cast<decltype(&ibv_reg_dmabuf_mr)>(dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr"));
 	struct ibv_mr *mr = its(pd, offset, length, iova, fd, access);
-	return mr || errno != EOPNOTSUPP || !dmabuf_mr::is_card(pd->context) ? mr : dmabuf_mr::reg(pd, offset, length, iova, fd, access);
+	return mr || errno != EOPNOTSUPP || !dmabuf_mr::is_card(pd->context) ?
+		       mr :
+		       dmabuf_mr::reg(pd, offset, length, iova, fd, access);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)

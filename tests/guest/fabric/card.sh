@@ -19,16 +19,18 @@ straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 # says DISK: the verdict, and who refuses
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
 
+# recorded: how many bytes the card's own record has at the BAR, and how many elsewhere
+recorded() {
+	awk -v first="$((bar))" -v last="$((bar_end))" '$1 == "lost" { print "lost", $2; exit } $2 >= first && $2 <= last { there += $3; next } { elsewhere += $3 }
+		END { print there + 0, elsewhere + 0 }' "$record"
+}
+
 modprobe -d "$LAB_KERNEL" ib_uverbs
 card_begins $ip
+record=/sys/kernel/debug/dmacard-$card/record
+read -r bar bar_end _ < <(sed -n 3p "/sys/bus/pci/devices/$(gpu_bdf)/resource")
 # The target's blocks are in host memory.
-modprobe -d "$LAB_KERNEL" null_blk nr_devices=0 && mkdir -p /sys/kernel/config || bail "no null_blk"
-mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
-memory=/sys/kernel/config/nullb/far
-mkdir $memory
-echo 64 >$memory/size
-echo 1 >$memory/memory_backed
-echo 1 >$memory/power
+memory_drive far 64
 far=/dev/far
 target far "$far"
 port 1 far rdma ipv4 $ip
@@ -47,17 +49,26 @@ elif [ "$LAB_TOPOLOGY" = rp-intel ]; then
 else
 	same "the kernel's rules allow it" NONE "$verdict"
 	for len in 4096 65536 $mib $((4 * mib)); do
-		host dma-mark >/dev/null
+		[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
 		moves "$len bytes" "$disk" $((8 * mib)) "$len"
 		[ "$LAB_TOPOLOGY" = rp-vtd ] ||
 			same "$len bytes: the function has moved them" "ok gpu0 $((2 * len))" "$(host dma | cut -d' ' -f1-3)"
+		echo >"$record"
+		same "$len bytes: a read" "$(straight "$len") 0" "$(pdio read "$disk" $((8 * mib)) "$len" 0)"
+		read -r there elsewhere < <(recorded)
+		if [ "$LAB_TOPOLOGY" = rp-vtd ]; then
+			# The addresses are IOVAs: those of the target's memory, and those of the GPU's.
+			same "$len bytes: none at the BAR's own addresses" 0 "$there"
+			check "$len bytes: the function was told to move them" [ "$elsewhere" -ge $((2 * len)) ]
+		else
+			same "$len bytes: the function was told to move them" "$len" "$there"
+		fi
 	done
 fi
 disconnect "$controller"
 check "the controller goes" soon 20 no_controller "$controller"
 no_targets
-rmdir $memory
-rmmod null_blk
+no_memory_drive far
 rmmod peerdma_rdma
-card_ends
+cards_end
 plan $tap_n

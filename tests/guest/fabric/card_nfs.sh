@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # NFS over RDMA by a network card whose own DMA engine moves the bytes, server and client in this guest, without the parameter for
-# soft-RoCE: QEMU's record has each byte at the GPU once for a write and once for a read.
+# soft-RoCE: QEMU's record has each byte at the GPU once for a write and once for a read. By bus address, host bridge and IOVA; refused
+# where the host bridge is not trusted.
 # group: rdma
-# topologies: disks
+# topologies: switch rp rp-vtd rp-intel
 # tier: all
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
@@ -13,28 +14,40 @@
 
 kernel_has rpcrdma nfsd nfsv3 nfsv4
 publish
-mib=1048576
+mib=1048576 DISTANCE=34
 far_ip=10.9.1.1
 straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, map }'; }
+case $LAB_TOPOLOGY in
+switch) map="bus address" ;;
+rp) map="host bridge" ;;
+rp-vtd) map=iova ;;
+esac
 
 card_begins $far_ip
-drive=$(nvme_disk nvme1)
-stored "$drive"
+memory_drive store 256
+stored /dev/store
 echo N >/sys/module/nfs/parameters/localio_enabled
 fresh file $((8 * mib)) 1
 insert peerdma_rdma peerdma_nfs
 for version in 4.2 3; do
 	client vers=$version,rdma,port=20049
-	same "v$version: the kernel's rules allow it" "NONE bus address" "$(says $share/file)"
-	for len in 4096 $((4 * mib)); do
-		host dma-mark >/dev/null
-		moves "v$version, $len bytes" $share/file $mib "$len"
-		same "v$version, $len bytes: the function has moved them" "ok gpu0 $((2 * len))" "$(host dma | cut -d' ' -f1-3)"
-	done
+	if [ "$LAB_TOPOLOGY" = rp-intel ]; then
+		same "v$version: the host bridge is not trusted" "DISTANCE none" "$(says $share/file)"
+		same "v$version: a read" "$EXDEV $DISTANCE 0" "$(pdio read $share/file 0 4096 0 | cut -d' ' -f1-3)"
+	else
+		same "v$version: the kernel's rules allow it" "NONE $map" "$(says $share/file)"
+		for len in 4096 $((4 * mib)); do
+			[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
+			moves "v$version, $len bytes" $share/file $mib "$len"
+			[ "$LAB_TOPOLOGY" = rp-vtd ] || # whose addresses are IOVAs
+				same "v$version, $len bytes: the function has moved them" "ok gpu0 $((2 * len))" "$(host dma | cut -d' ' -f1-3)"
+		done
+	fi
 	umount $share
 done
 no_server
+no_memory_drive store
 rmmod peerdma_nfs peerdma_rdma
-card_ends
+cards_end
 plan $tap_n

@@ -109,5 +109,5 @@ no_targets
 rmmod peerdma_rdma
 echo "$io_timeout" >$timeouts/io_timeout
 echo "$admin_timeout" >$timeouts/admin_timeout
-card_ends
+cards_end
 plan $tap_n

@@ -13,7 +13,7 @@ gpu=$(pci_of 0x1af4:0x1110)
 card=$(nvme_bdf) # the drive, whose last blocks are scratch
 pci=/sys/bus/pci
 bar=$(awk 'NR == 3 { print $1 }' "$pci/devices/$gpu/resource")
-copy=/sys/kernel/debug/dmacard/copy
+copy=/sys/kernel/debug/dmacard-$card/copy
 begin() {
 	echo dmacard >"$pci/devices/$card/driver_override"
 	echo "$card" >$pci/drivers_probe
@@ -61,5 +61,5 @@ done
 echo >"$pci/devices/$card/driver_override"
 check "it can be removed" rmmod dmacard
 echo "$card" >$pci/drivers_probe
-check "the drive is back" soon 20 nvme_bdf
+check "the drive is back" soon 20 nvme_disk
 plan $tap_n

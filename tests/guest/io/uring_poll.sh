@@ -19,7 +19,7 @@ with_poll_queues() {
 
 drive=$(nvme_bdf)
 ! mountpoint -q /mnt/disk || umount /mnt/disk
-[ -n "${FAR_DISK:-}" ] || with_poll_queues "$drive" 1
+[ -n "${FAR_nvme0:-}" ] || with_poll_queues "$drive" 1
 publish
 mount_disk
 pattern fill /mnt/disk/uring 0 1048576 pattern:1
@@ -27,6 +27,6 @@ sync
 uring /mnt/disk/uring /mnt/disk/uring.scratch polled
 status=$?
 umount /mnt/disk
-[ -n "${FAR_DISK:-}" ] || with_poll_queues "$drive" 0
+[ -n "${FAR_nvme0:-}" ] || with_poll_queues "$drive" 0
 mount_disk
 exit $status

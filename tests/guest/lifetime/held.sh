@@ -41,7 +41,6 @@ names_nobody() { [ ! -s $held ]; }
 full() { [ "$(missing)" = 0 ]; }
 # line: the log line that names the owner
 line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), freed [0-9]* s ago"; }
-gone() { ! kill -0 "$1" 2>/dev/null; }
 
 start_owner
 same "nothing is amiss while it is in use" "0 " "$(in_fdinfo) $(cat $held)"
@@ -81,7 +80,7 @@ sleep 1.2
 check "and waits" kill -0 $unbind
 same "while debugfs lists it" 1 "$(grep -c " pid=$owner .* pages=3 " $held)"
 rmmod pin
-check "until the last page is let go" soon 5 gone $unbind
+check "until the last page is let go" soon 5 ended $unbind
 check "the log says that" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was freed after"
 check "then debugfs names nobody" soon 5 names_nobody
 wait $unbind
@@ -95,7 +94,7 @@ check "and waits" kill -0 $unbind
 same "what its owner asks for has ended" "-19 48" "$(kill -USR1 "$owner"; read -r said <&"$owner_fd"; echo "$said")"
 same "its fdinfo has the pages" 3 "$(in_fdinfo)"
 rmmod pin
-check "until the last page is let go" soon 5 gone $unbind
+check "until the last page is let go" soon 5 ended $unbind
 wait $unbind
 end_owner
 
@@ -107,7 +106,7 @@ unload=$!
 check "unloading: the log says in time whom it waits for" soon 5 is_logged "pid $owner, hold.*; unbinding waits for them"
 check "and it waits" kill -0 $unload
 rmmod pin
-check "until the last page is let go" soon 5 gone $unload
+check "until the last page is let go" soon 5 ended $unload
 wait $unload
 check "and the module is gone" [ ! -d /sys/module/peerdma ]
 publish

@@ -116,7 +116,7 @@ if [ "$LAB_TOPOLOGY" = switch ]; then
 	same "and unbind with it" 0 $?
 fi
 check "unpublish" timeout 20 peerdma unpublish "$gpu"
-[ -z "${FAR_DISK:-}" ] || rmmod peerdma_rdma
+[ -z "${FAR_nvme0:-}" ] || rmmod peerdma_rdma
 same "no reference is left on the module" 0 "$(refs)"
 check "unload" rmmod peerdma
 plan $tap_n

@@ -86,7 +86,6 @@ while_held() {
 held=/sys/kernel/debug/peerdma/held
 after=/sys/module/peerdma/parameters/held_seconds
 is_logged() { dmesg | grep -q "peerdma $gpu: $1"; }
-gone() { ! kill -0 "$1" 2>/dev/null; }
 start_writing() {
 	exec {writing_fd}< <(exec inode /mnt/disk/locks)
 	writing=$!
@@ -121,7 +120,7 @@ kill -USR1 $writing
 inside="1 requests still use buffer $buffer (pid $writing, inode), revoked [0-9]* s ago"
 check "destroying, then unbinding: says whom it waits for" soon 5 is_logged "$inside\$"
 start_unbinding
-check "destroying, then unbinding: the unbind does not wait" soon 5 gone $unbind
+check "destroying, then unbinding: the unbind does not wait" soon 5 ended $unbind
 check "destroying, then unbinding: while the lock is still held" kill -0 "$writer"
 end_writing
 same "destroying, then unbinding: what was begun is canceled, the buffer destroyed" "-19 0 0" "$said"
@@ -142,9 +141,9 @@ if [ -z "${FAR_DISK:-}" ]; then
 	check "a drive that does not answer: and waits" kill -0 $unbind
 	insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" device="$gpu" seconds=1 &
 	locker=$!
-	check "a drive that does not answer: others get the function's device lock meanwhile" soon 10 gone $locker
+	check "a drive that does not answer: others get the function's device lock meanwhile" soon 10 ended $locker
 	check "a drive that answers again" throttle 0
-	check "a drive that does not answer: unbind ends when it does" soon 5 gone $unbind
+	check "a drive that does not answer: unbind ends when it does" soon 5 ended $unbind
 	check "a drive that does not answer: and the log says so" is_logged "the last request on buffer [0-9]* of pid $asker ended after"
 	wait $asker
 	same "a drive that does not answer: what was begun is whole" "0 0 4096" "$(cut -d' ' -f1-3 /tmp/asked)"
@@ -156,7 +155,7 @@ fi
 echo 5 >$after
 
 # A network drive has no PCI function; the network queue, not the path's, holds its requests.
-[ -n "${FAR_DISK:-}" ] || while_held "the device lock" device="$(nvme_bdf)"
+[ -n "${FAR_nvme0:-}" ] || while_held "the device lock" device="$(nvme_bdf)"
 while_held "the lock of opening" disk="$(nvme_disk)"
-[ -n "${FAR_DISK:-}" ] || while_held "a queue that is frozen" queue="$(nvme_disk)"
+[ -n "${FAR_nvme0:-}" ] || while_held "a queue that is frozen" queue="$(nvme_disk)"
 plan $tap_n

@@ -49,7 +49,7 @@ sync
 fails 1 "cp without a provider" "" peerdma cp /mnt/disk/cli gpu:
 check "publish" peerdma publish "$gpu"
 check "publish again is no error" peerdma publish "$gpu"
-if [ -z "${FAR_DISK:-}" ]; then # with fabric_io.sh the drives are not ready
+if [ -z "${FAR_nvme0:-}" ]; then # over a network the drives are not ready
 	peerdma check >/dev/null
 	same "check says ready" 0 $?
 fi
@@ -57,7 +57,7 @@ same "providers" "$gpu 2" "$(peerdma providers --json | member 'j["providers"][0
 
 host fill gpu0 0 4194304 byte:170 >/dev/null
 json=$(peerdma cp /mnt/disk/cli gpu: --json)
-[ -z "${FAR_DISK:-}" ] && host=0 leaf=$nvme ways="2999808 direct, 193 near, 0 host" ||
+[ -z "${FAR_DISK:-}" ] && host=0 leaf=${FAR_PCI:-$nvme} ways="2999808 direct, 193 near, 0 host" ||
 	host=3000001 leaf=None ways="0 direct, 0 near, 3000001 host"
 same "cp" "3000001 $host $gpu $leaf" "$(member 'j["bytes"], j["bytes_host"], j["provider"]["pci"], j["leaf"]["pci"]' <<<"$json" | tr -d "(),'")"
 check "every byte of it" host compare gpu0 0 3000001 pattern:8

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # GPU memory to GPU memory by RDMA verbs through a network card whose own DMA engine moves the bytes: the same program as with soft-RoCE
-# (verbs.cpp), here by regions of dma-bufs, which the card stops using when their memory is taken away. rp-intel: refused.
+# (verbs.cpp), here by regions of dma-bufs, which the card stops using when their memory is taken away. Then a process is killed, the link
+# goes and the card does, under work requests. rp-intel: refused.
 # group: rdma
 # topologies: switch rp rp-vtd rp-intel
 # variants: plain debug
@@ -11,26 +12,58 @@
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/verbs.sh"
 
 publish
-gpu=$(gpu_bdf)
+what_returns
 modprobe -d "$LAB_KERNEL" ib_uverbs || bail "no ib_uverbs"
 ip link set lo up
 card_begins 10.9.1.1
+verbs_device=dmacard0 verbs_netdev=card0
 few_drivers
+
+# card_goes: under work requests. The kernel takes it from the programs that have it open, one of which does nothing.
+card_goes() {
+	local idle serving busy unbind
+	verbs serve 4797 dmacard0 &
+	idle=$!
+	verbs serve 4796 dmacard0 &
+	serving=$!
+	verbs busy 127.0.0.1 4796 dmacard0 >/tmp/busy &
+	busy=$!
+	check "the card goes: work requests are under way" soon 60 [ -s /tmp/busy ]
+	echo "$card" >/sys/bus/pci/drivers/dmacard/unbind &
+	unbind=$!
+	check "the card goes: it does not wait for the programs" soon 30 ended $unbind
+	check "the card goes: one still has it open" kill -0 $idle
+	check "the card goes: who posts learns of it" soon 30 ended $busy
+	kill -9 $idle $serving 2>/dev/null
+	wait $idle $serving $busy $unbind 2>/dev/null
+	all_back "the card goes"
+}
+card_comes() {
+	echo "$card" >/sys/bus/pci/drivers_probe
+	ip addr add 10.9.1.1/24 dev card0
+	ip link set card0 up
+}
+
 if [ "$LAB_TOPOLOGY" = rp-intel ]; then
 	relay verbs refused dmacard0 NONE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
 	check "the kernel's log says why" grep -q "$card cannot import buffer.*knows no PCI route" <(dmesg)
 else
-	host dma-mark >/dev/null
-	verbs serve 4791 dmacard0 &
-	relay verbs ask 127.0.0.1 4791 dmacard0 "$gpu" gpu0
-	wait $! || not_ok "the other end"
-	# Each byte that went from the GPU to the GPU was read there and written there.
-	moved=$(host dma | awk '{ print $3 }')
-	diag "bytes at the GPU, of DMA: $moved"
-	[ "$LAB_TOPOLOGY" = rp-vtd ] || check "the function has moved them" [ "$moved" -ge $((3 * 2 * 64 << 20)) ]
+	[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
+	asked move
+	# By WRITE, READ and SEND. Each byte that went from the GPU to the GPU was read there and written there.
+	bytes=$((2 * (3 * (1 + 100 + 4095 + 4096 + 4097 + 70001 + 1048577 + (64 << 20)) + 100)))
+	[ "$LAB_TOPOLOGY" = rp-vtd ] || same "the function has moved them" "ok gpu0 $bytes" "$(host dma | cut -d' ' -f1-3)"
+	asked break
+	one_killed
+	killed "both ends are killed"
+	link_goes
+	card_goes
+	card_comes
+	killed "the card has come again"
 fi
 umount /etc/libibverbs.d
-card_ends
+cards_end
 plan $tap_n

@@ -11,84 +11,12 @@
 # timeout: 240
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/verbs.sh"
 
 publish
-gpu=$(gpu_bdf)
-read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
+what_returns
 roce
-
-# one_killed: kills the serving end under WRITEs of the other
-one_killed() {
-	local serving busy
-	verbs serve 4795 rxe0 &
-	serving=$!
-	verbs busy 127.0.0.1 4795 rxe0 >/tmp/busy &
-	busy=$!
-	check "one end is killed: work requests are under way" soon 60 [ -s /tmp/busy ]
-	kill -9 $serving
-	wait $serving 2>/dev/null
-	wait $busy
-	# The region may go before the queue pair, or both before the next WRITE.
-	check "one end is killed: the other's end with an error" grep -qx "remote access error\|transport retry counter exceeded" \
-		<(tail -n 1 /tmp/busy)
-	all_back "one end is killed"
-}
-
-# all_back DESCRIPTION: the pool is soon full again
-all_back() {
-	local at
-	for _ in {1..50}; do
-		read -r at <"/sys/bus/pci/devices/$gpu/p2pmem/available"
-		[ "$at" != "$pool" ] || break
-		sleep 0.1
-	done
-	same "$1: all memory is back" "$pool" "$at"
-}
-
-# killed DESCRIPTION [COMMAND...]: both ends are killed under work requests; nothing of them may be left. COMMAND, if
-# given, starts before and must end then.
-killed() {
-	local serving busy command=''
-	verbs serve 4793 rxe0 &
-	serving=$!
-	verbs busy 127.0.0.1 4793 rxe0 >/tmp/busy &
-	busy=$!
-	for _ in {1..300}; do [ ! -s /tmp/busy ] || break; sleep 0.1; done
-	check "$1: work requests are under way" kill -0 $busy
-	if [ $# -gt 1 ]; then
-		"${@:2}" &
-		command=$!
-		sleep 0.5
-	fi
-	kill -9 $busy $serving 2>/dev/null # if the command has not ended them
-	wait $busy $serving 2>/dev/null
-	[ -z "$command" ] || { wait "$command"; same "$1: it ends" 0 $?; }
-	all_back "$1"
-}
-
-# link_goes: the link breaks under WRITEs, which are retransmitted and then fail
-link_goes() {
-	verbs serve 4794 rxe0 &
-	verbs busy 127.0.0.1 4794 rxe0 >/tmp/busy &
-	local busy=$!
-	check "the link goes: work requests are under way" soon 60 [ -s /tmp/busy ]
-	ip link set roce0 down
-	wait $busy
-	# Soft-RoCE reports requests that it could not send as flushed.
-	check "the link goes: they end with an error" grep -qx "transport retry counter exceeded\|Work Request Flushed Error" \
-		<(tail -n 1 /tmp/busy)
-	wait
-	ip link set roce0 up
-	ip addr add 10.9.1.1/24 dev roce0 2>/dev/null # removed with the link, perhaps
-	all_back "the link goes"
-}
-
-# asked MODE: runs one end against the other
-asked() {
-	verbs serve 4791 rxe0 &
-	relay verbs "$1" 127.0.0.1 4791 rxe0 "$gpu" gpu0
-	wait $! || not_ok "the other end"
-}
+verbs_device=rxe0 verbs_netdev=roce0
 
 # device_goes: soft-RoCE's device is removed only after its last user has closed it
 device_goes() {

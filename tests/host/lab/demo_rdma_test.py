@@ -20,6 +20,7 @@ import tap  # noqa: E402
 
 demo.GPU_MIB = 1
 SIZE = 12345
+PAGES = 12288  # of it, whole pages
 KERNEL = lab.Kernel(lab.NEWEST, "plain", Path("/nonexistent"))
 
 
@@ -39,7 +40,7 @@ class Shown:
         with demo.filled_gpu(near):
             pass
         self.bar = near.path("gpu0")
-        self.witness = demo_rdma.Witness(self.file, SIZE, near, far)
+        self.witness = demo_rdma.Witness(self.file, SIZE, near, far, demo_rdma.WAYS | demo_rdma.CARD_WAYS)
         self.said = io.StringIO()
 
     def way(self, name: str) -> None:
@@ -49,11 +50,15 @@ class Shown:
     def move(self) -> None:
         pattern("fill", self.bar, 0, SIZE, self.file)
 
-    def took(self, name: str) -> None:
-        cp = {"bar_offset": 0, "bytes": SIZE, "bytes_host": SIZE, "leaf": None, "filesystem": "xfs", "map": "software",
+    def gave(self, name: str, dma: str, direct: int) -> None:
+        with contextlib.redirect_stdout(self.said):
+            assert asyncio.run(self.witness.gave(f"{name} {dma} 0 0 {SIZE} {direct} 0 {SIZE - direct} 0")) == "ok"
+
+    def took(self, name: str, dma: str = "-") -> None:
+        cp = {"bar_offset": 0, "bytes": SIZE, "bytes_host": SIZE if dma == "-" else 0, "leaf": None, "filesystem": "xfs", "map": "software",
               "route": "bounced through host memory", "seconds": 1.0}
         with contextlib.redirect_stdout(self.said):
-            assert asyncio.run(self.witness.took(f"{name} {json.dumps(cp)}")) == "ok"
+            assert asyncio.run(self.witness.took(f"{name} {dma} {json.dumps(cp)}")) == "ok"
 
 
 @contextlib.contextmanager
@@ -81,6 +86,24 @@ def the_first_ways_bytes_prove_nothing_of_the_second() -> None:
         assert "nfs read" not in s.witness.seen and s.witness.table.bad == ["compare"], s.said.getvalue()
 
 
+def bytes_that_the_card_did_not_move_are_not_its() -> None:
+    # A partial page may be read whole, and one that is written passes through the host.
+    whole = PAGES + 4096
+    for dma, by_card in (("-", False), (f"0/{SIZE}", False), (f"{PAGES - 1}/{SIZE}", False), (f"{PAGES}/{PAGES}", False),
+                         (f"{whole + 1}/{SIZE}", False), (f"{SIZE}/{PAGES - 1}", False), (f"{SIZE}/{SIZE}", True), (f"{whole}/{whole}", True)):
+        with shown() as s:
+            s.way("card-nvme")
+            s.move()
+            s.took("card-nvme", dma)
+            s.gave("card-nvme", dma, PAGES)
+            written = by_card or dma == f"{PAGES}/{PAGES}"
+            seen = (["read"] if dma != "-" else []) + ["beside"] + ["read DMA"] * by_card + ["write"] + ["write DMA"] * written
+            assert s.witness.seen == [f"card-nvme {what}" for what in seen], (dma, s.said.getvalue())
+    with shown() as s:
+        s.gave("card-nvme", f"{SIZE}/{SIZE}", PAGES - 1)
+        assert s.witness.seen == ["card-nvme write DMA"], s.said.getvalue()
+
+
 def what_came_beside_is_seen() -> None:
     with shown() as s:
         s.way("nvme")
@@ -103,5 +126,5 @@ def memory_that_was_not_filled_proves_nothing() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(tap.run([what_was_moved_is_proven, the_first_ways_bytes_prove_nothing_of_the_second, what_came_beside_is_seen,
+    sys.exit(tap.run([what_was_moved_is_proven, the_first_ways_bytes_prove_nothing_of_the_second, bytes_that_the_card_did_not_move_are_not_its, what_came_beside_is_seen,
                       memory_that_was_not_filled_proves_nothing]))

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs the block path's tests on a drive that is connected by NVMe over RDMA through a network card whose own DMA engine moves the bytes
+# (tests/kmod/dmacard_rdma.h), both ends in this guest: as on the drive itself, bytes go direct. Leaves out what fabric_io.sh leaves out.
+# group: rdma
+# topologies: disks
+# kernels: newest
+# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# variants: plain
+# needs: rdma udevadm CONFIG_MEMCG
+# timeout: 600
+# long: plain
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has xfs nvmet nvmet-rdma nvme-rdma
+finds_cards
+far_ip=10.9.1.1
+! mountpoint -q /mnt/disk || umount /mnt/disk
+card_begins $far_ip nvme2
+export FAR_PCI=$card # which moves the bytes
+# A controller with one polling queue.
+goes_far nvme0 nr_poll_queues=1
+# The tests from `cli` on unload and reload the module.
+for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
+	carried $name
+	publish
+done
+unset FAR_PCI
+come_home
+cards_end
+plan $tap_n

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Two network cards whose own DMA engines move the bytes (tests/kmod/dmacard_rdma.h), one below the GPU's switch and one elsewhere, where
+# the GPU cannot be reached: which card leads to a server decides, for NFS over RDMA and for each path of a drive by NVMe over RDMA.
+# group: rdma
+# topologies: paths
+# tier: all
+# variants: plain debug
+# long: debug
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 300
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+kernel_has nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
+publish
+mib=1048576 DISTANCE=34
+near_ip=10.9.1.1 away_ip=10.9.2.1
+straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
+# says FILE: reason, the PCI function that is asked
+says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "backing" { by = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
+reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
+
+card_begins $near_ip nvme0
+near=$card
+card_begins $away_ip nvme1
+away=$card
+# near_moves DESCRIPTION FILE LEN: by the near card's record a write and a read are at the GPU, and nothing by the other's
+near_moves() {
+	local each
+	for each in $near $away; do echo >"/sys/kernel/debug/dmacard-$each/record"; done
+	moves "$1" "$2" 0 "$3"
+	same "$1: at the GPU, by the near card" $((2 * $3)) "$(at_gpu "$near")"
+	same "$1: at the GPU, by the far card" 0 "$(at_gpu "$away")"
+}
+at_gpu() {
+	local bar end
+	read -r bar end _ < <(sed -n 3p "/sys/bus/pci/devices/$(gpu_bdf)/resource")
+	awk -v first="$((bar))" -v last="$((end))" '$1 == "lost" { print; exit } $2 >= first && $2 <= last { bytes += $3 } END { print bytes + 0 }' \
+		"/sys/kernel/debug/dmacard-$1/record"
+}
+insert peerdma_rdma peerdma_nfs
+
+# --- NFS over RDMA
+drive=$(nvme_disk nvme2)
+stored "$drive"
+echo N >/sys/module/nfs/parameters/localio_enabled
+fresh file $((4 * mib)) 1
+far_ip=$near_ip
+client vers=4.2,rdma,port=20049
+same "a share by the near card" "NONE $near" "$(says $share/file)"
+near_moves "a share by the near card" $share/file $((4 * mib))
+umount $share
+far_ip=$away_ip
+client vers=4.2,rdma,port=20049
+same "a share by the far card" "DISTANCE $away" "$(says $share/file)"
+same "a share by the far card: a read" "$EXDEV $DISTANCE 0" "$(reads $share/file)"
+umount $share
+no_server
+wipefs -qa "$drive"
+rmmod peerdma_nfs
+
+# --- NVMe over RDMA: paths of one disk
+if [ "$LAB_K" = "$LAB_OLDEST" ]; then
+	skip "paths of NVMe over RDMA" "nvme-rdma announces no peer-to-peer DMA before 7.1"
+else
+	target far "$drive"
+	port 1 far rdma ipv4 $near_ip
+	port 2 far rdma ipv4 $away_ip
+	# by IP PORT [OPTIONS]: one more path
+	by() { connect "reconnect_delay=1,ctrl_loss_tmo=60,keep_alive_tmo=60${3:+,$3},transport=rdma,traddr=$1,trsvcid=442$2,nqn=far"; }
+	one=$(by $near_ip 1 fast_io_fail_tmo=1) || bail "no connection by the near card"
+	disk=$(disk_of far) || bail "no disk"
+	# path CONTROLLER: its hidden disk
+	path() { local name=${disk#/dev/}; echo "${name%n1}c${1#nvme}n1"; }
+	same "a drive by the near card" "NONE $near" "$(says "$disk")"
+	near_moves "a drive by the near card" "$disk" $((4 * mib))
+	other=$(by $away_ip 2) || bail "no connection by the far card"
+	check "a path by the far card has come" soon 10 [ -e "/sys/class/block/$(path "$other")" ]
+	same "and one by the far card" "DISTANCE $away" "$(says "$disk")"
+	same "and one by the far card: a read" "$EXDEV $DISTANCE 0" "$(reads "$disk")"
+	disconnect "$other"
+	check "the far card's has gone" soon 20 no_controller "$other"
+	moves "the far card's has gone" "$disk" 0 65536
+
+	# only_far_is_left read|write: the far card's path comes while a request is under way, and then the near one's target goes. The kernel
+	# makes the request again by the far card, which cannot map it, until the target is back.
+	only_far_is_left() {
+		local what="only the far card is left under a $1" len=$((4 * mib)) seed=1 image=gpu0 fill=9
+		[ "$1" = read ] || seed=5 image=disk2 fill=5
+		pattern fill "$disk" 0 $len pattern:1
+		blockdev --flushbufs "$disk"
+		throttle $((128 << 10)) disk2
+		begins /tmp/over "$1" "$disk" 0 $len 0 $len "host fill gpu0 %AT $len pattern:$fill"
+		check "$what: it is under way" kill -0 "$begun"
+		other=$(by $away_ip 2) || bail "no connection by the far card"
+		check "$what: its path has come" soon 20 [ -e "/sys/class/block/$(path "$other")" ]
+		rm $nvmet/ports/1/subsystems/far
+		check "$what: the near card's is broken" soon 20 eval '! live $one'
+		throttle 0 disk2
+		sleep 3
+		check "$what: it waits" kill -0 "$begun"
+		diag "in about 3 s made again $(cat "/sys/class/block/$(path "$other")/multipath_failover_count") times"
+		ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far
+		wait "$begun"
+		same "$what: it is whole" "$(straight $len)" "$(tail -n 1 /tmp/over | cut -d' ' -f1-6)"
+		check "$what: and its bytes" host compare $image 0 $len pattern:$seed
+		disconnect "$other"
+		check "$what: the far card's path goes" soon 20 no_controller "$other"
+		check "$what: the near card's comes back" soon 60 live "$one"
+		moves "$what, and then not" "$disk" 0 65536
+	}
+	only_far_is_left read
+	only_far_is_left write
+	disconnect "$one"
+	check "the controllers go" soon 20 no_controller "$one"
+	no_targets
+	wipefs -qa "$drive"
+fi
+rmmod peerdma_rdma
+cards_end
+plan $tap_n
