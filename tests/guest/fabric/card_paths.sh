@@ -5,8 +5,7 @@
 # group: rdma
 # topologies: paths
 # tier: all
-# variants: plain debug
-# long: debug
+# variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"
