@@ -59,6 +59,7 @@ CLOSE = 0.75  # of a test's time limit: a busier machine may exceed it
 
 # Behind the filesystem of a drive: dmacard.ko (tests/kmod) copies by way of these blocks.
 SCRATCH_MIB = 4
+MORE_GPU_MIB = 128
 # The final checks of guest.sh; a missing one is a failure.
 CHECKS = ("nvme", "p2pmem", "modules", "kcsan", "kmemleak", "dma-api", "stuck-tasks")
 
@@ -99,6 +100,11 @@ class Topology:
     says: str
     cmdline: str
     args: tuple[str, ...]
+
+    @property
+    def more_gpus(self) -> list[str]:
+        """Beside gpu0."""
+        return sorted(set(re.findall(r"memdev=(gpu\d+)", " ".join(self.args))) - {"gpu0"})
 
     @property
     def disks(self) -> list[str]:
@@ -218,7 +224,8 @@ class Guest:
         return self.out / {"gpu0": "gpu-bar.mem"}.get(name, f"{name}.img")
 
     def image(self, name: str) -> Path | None:
-        return self.path(name) if name in ("gpu0", *self.topology.disks) else self.images.get(name)
+        known = ("gpu0", *self.topology.more_gpus, *self.topology.disks)
+        return self.path(name) if name in known else self.images.get(name)
 
     def peer(self) -> Guest | None:
         """The guest at the other end of the cable, if a test's header requests one."""
@@ -717,6 +724,8 @@ class Boot:
             sparse(guest.path("gpu0"), guest.gpu_mib)
             for disk in guest.topology.disks:
                 make_disk(guest.path(disk), guest.disk_mib, SCRATCH_MIB)
+        for gpu in guest.topology.more_gpus:
+            sparse(guest.path(gpu), MORE_GPU_MIB)
         job = guest.out / "job.env"
         values = {
             "LAB_K": guest.kernel.k, "LAB_OLDEST": OLDEST, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
@@ -773,8 +782,9 @@ class Boot:
             args += ["-chardev", f"socket,id={port},fd={fds[port]}",
                      "-device", f"virtserialport,chardev={port},name={port}"]
         args += ["-chardev", f"socket,id=qmp,fd={fds['qmp']}", "-mon", "chardev=qmp,mode=control",
-                 "-object", f"memory-backend-file,id=gpu0,share=on,mem-path={escaped(guest.path('gpu0'))},"
-                            f"size={guest.path('gpu0').stat().st_size}"]
+                 *(word for gpu in ("gpu0", *guest.topology.more_gpus)
+                   for word in ("-object", f"memory-backend-file,id={gpu},share=on,mem-path={escaped(guest.path(gpu))},"
+                                           f"size={guest.path(gpu).stat().st_size}"))]
         if guest.cable:
             args += ["-netdev", f"dgram,id=cable,local.type=fd,local.str={fds['cable']}",
                      "-device", f"virtio-net-pci,netdev=cable,romfile=,mac={pair.mac(guest.env)}"]
@@ -857,7 +867,7 @@ class Boot:
             return f"error: the host does not know {verb!r}"
         target, offset, length, source, *more = shlex.split(rest)
         if verb == "fill" and not self.guest.image(target):
-            return "error: the host fills gpu0 and the disks"
+            return "error: the host fills GPUs and disks"
         return await said_by(str(pattern_binary()), verb, self.file(target), offset, length, self.file(source), *more)
 
     def file(self, name: str) -> str:

@@ -74,10 +74,10 @@ link_goes() {
 	all_back "the link goes"
 }
 
-# asked MODE: runs one end against the other
+# asked MODE [GPU IMAGE]: runs one end against the other, whose memory is the first GPU's or that of GPU, which the host knows as IMAGE
 asked() {
-	verbs serve 4791 "$verbs_device" &
+	VERBS_GPU=${2:-$gpu} verbs serve 4791 "$verbs_device" &
 	local serving=$!
-	relay verbs "$1" 127.0.0.1 4791 "$verbs_device" "$gpu" gpu0
+	relay env VERBS_GPU="$gpu" verbs "$1" 127.0.0.1 4791 "$verbs_device" "$gpu" "${3:-gpu0}"
 	wait $serving || not_ok "the other end"
 }

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # GPU memory to GPU memory by RDMA verbs through a network card whose own DMA engine moves the bytes: the same program as with soft-RoCE
 # (verbs.cpp), here by regions of dma-bufs, which the card stops using when their memory is taken away. Then a process is killed, the link
-# goes and the card does, under work requests. rp-intel: refused.
+# goes and the card does, under work requests. paths: between two GPUs. rp-intel: refused.
 # group: rdma
-# topologies: switch rp rp-vtd rp-intel
+# topologies: switch rp rp-vtd rp-intel paths
 # variants: plain debug
 # needs: rdma
 # tier: all
@@ -47,14 +47,24 @@ card_comes() {
 	ip link set card0 up
 }
 
+# By WRITE, READ and SEND.
+bytes=$((3 * (1 + 100 + 4095 + 4096 + 4097 + 70001 + 1048577 + (64 << 20)) + 100))
 if [ "$LAB_TOPOLOGY" = rp-intel ]; then
 	relay verbs refused dmacard0 NONE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
 	check "the kernel's log says why" grep -q "$card cannot import buffer.*knows no PCI route" <(dmesg)
+elif [ "$LAB_TOPOLOGY" = paths ]; then
+	other=$(pci_of 0x1af4:0x1110 1)
+	peerdma publish "$other" >/dev/null || bail "the second GPU"
+	host dma-mark >/dev/null
+	asked move "$other" gpu1
+	# Each byte was read at one GPU and written at the other.
+	same "the function has moved them" "ok gpu0 $bytes" "$(host dma | cut -d' ' -f1-3)"
+	asked break "$other" gpu1
+	peerdma unpublish "$other" >/dev/null
 else
 	[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
 	asked move
-	# By WRITE, READ and SEND. Each byte that went from the GPU to the GPU was read there and written there.
-	bytes=$((2 * (3 * (1 + 100 + 4095 + 4096 + 4097 + 70001 + 1048577 + (64 << 20)) + 100)))
+	bytes=$((2 * bytes)) # each was read and written at the same GPU
 	[ "$LAB_TOPOLOGY" = rp-vtd ] || same "the function has moved them" "ok gpu0 $bytes" "$(host dma | cut -d' ' -f1-3)"
 	asked break
 	one_killed

@@ -3,7 +3,7 @@
 // GPU memory to GPU memory by RDMA verbs. Two processes, in one guest or in two on a network, each with a buffer in a
 // GPU that the host fills and compares. They exchange the addresses of queue pairs and regions by TCP.
 //
-//   verbs serve PORT RDMA-DEVICE          the other end: obeys until the connection ends
+//   verbs serve PORT RDMA-DEVICE          the other end: obeys until the connection ends; its memory is VERBS_GPU's
 //   verbs ask HOST PORT RDMA-DEVICE GPU IMAGE
 //                                         WRITE, READ and SEND of many lengths, and the device's own faults; then
 //                                         revokes
@@ -261,7 +261,8 @@ struct Memory {
 
 	void alloc()
 	{
-		auto gpu = device.find("");
+		const char *chosen = std::getenv("VERBS_GPU");
+		auto gpu = device.find(chosen ? chosen : "");
 		uint32_t reason = 0;
 		if (!gpu || peerdma_buf_create(device.get(), gpu->id, buf_len, 0, &buf, &reason))
 			die("no buffer: " + std::string(peerdma_reason_name(reason)));
