@@ -63,5 +63,7 @@ fi
 # shellcheck disable=SC2086 # several words or none
 $polite "$PEERDMA_ROOT/scripts/user.sh" $built
 $polite make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" $programs || die "the test programs do not build"
+# Counted from the begin of this script.
+[[ ! ${LIMIT:-} =~ ^[0-9]+$ ]] || export LIMIT=$((LIMIT > SECONDS ? LIMIT - SECONDS : 1))
 # It ends when this script does.
 setpriv --pdeathsig TERM "$PEERDMA_ROOT/tests/run.py" "$@"

@@ -7,8 +7,8 @@ guest test's group) and TEST=name, or several with commas between them, select f
 files that differ from the upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked
 "# long:" for the kernel, which "check" leaves out too; SHORT=2, for a check that has built the kernels, has the host tests of
 "check", leaves out the guest tests marked "# longer:" as well, and on older kernels has the first topology of each test only.
-LIMIT=SECONDS: what "check" does not have begins within this time, or is skipped with that reason; what "check" has comes first. One
-boot serves all tests of a kernel and topology. A kernel that is missing from the cache is built meanwhile.
+LIMIT=SECONDS, for "all": tests of "check" begin before all others and are always run; the others begin within this time or are
+skipped with that reason. One boot serves all tests of a kernel and topology. A kernel that is missing from the cache is built meanwhile.
 
   quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
           kernel
@@ -276,11 +276,10 @@ class Choice:
     def host_tier(self) -> str:
         return "check" if self.short > 1 else self.tier
 
-    def is_first(self, tests: list[lab.Test], k: str, variant: str, topology: str) -> bool:
-        """Whether "check" has one of these tests too."""
+    def is_first(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
+        """Whether "check" has the test there too."""
         check = replace(self, tier="check", short=0)
-        return (k, variant) in check.kernels and any(
-            check.wants(test, k, variant, topology) and not check.why_not(test, k, variant) for test in tests)
+        return (k, variant) in check.kernels and check.wants(test, k, variant, topology) and not check.why_not(test, k, variant)
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a selected test is skipped, or ""."""
@@ -421,22 +420,21 @@ async def run_host_test(path: Path, report: Report, tier: str = "all") -> None:
 # --- Guests ---------------------------------------------------------------------------------------
 
 class Slots:
-    """At most nr jobs run at once. Of those that wait, the first ones begin before the others, and of these the longest, so that
-    none runs alone at the end."""
+    """At most nr jobs run at once. Of those that wait, the longest begins first, so that none runs alone at the end."""
 
     def __init__(self, nr: int) -> None:
         self.free = nr
-        self.waiting: list[tuple[bool, float, int, asyncio.Future[None]]] = []
+        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self.arrivals = itertools.count()
 
     @contextlib.asynccontextmanager
-    async def take(self, seconds: float, first: bool = True) -> AsyncIterator[None]:
+    async def take(self, seconds: float) -> AsyncIterator[None]:
         """seconds: how long the job may take."""
         if self.free:
             self.free -= 1
         else:
             turn = asyncio.get_running_loop().create_future()
-            heapq.heappush(self.waiting, (not first, -seconds, next(self.arrivals), turn))
+            heapq.heappush(self.waiting, (-seconds, next(self.arrivals), turn))
             await turn
         try:
             yield
@@ -446,7 +444,7 @@ class Slots:
     def pass_on(self) -> None:
         """Gives a slot to a job that waits, or adds it to those that are free."""
         while self.waiting:
-            turn = heapq.heappop(self.waiting)[3]
+            turn = heapq.heappop(self.waiting)[2]
             if not turn.done():  # its job was ended while it waited
                 turn.set_result(None)
                 return
@@ -466,15 +464,27 @@ class Check:
         self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
         self.used_splats: dict[str, set[str]] = {}
         self.left_out: list[str] = []  # tests that the changes affect, of another tier
-        self.late: set[str] = set()    # places of what was not begun within the limit
+        self.late: set[str] = set()    # places of jobs that did not begin within the limit
+        # With a limit: the jobs of "check" that have not begun yet, by place and test. The others wait for them.
+        self.first: set[tuple[str, str]] = set()
+        self.first_have_begun = asyncio.Event()
 
     def left(self) -> float | None:
         """Seconds of the limit, if there is one."""
         return self.choice.limit - (time.monotonic() - self.report.start) if self.choice.limit else None
 
-    def in_time(self, first: bool) -> None:
+    def begins(self, where: str, test: str) -> None:
+        self.first.discard((where, test))
+        if not self.first:
+            self.first_have_begun.set()
+
+    @property
+    def is_late(self) -> bool:
         left = self.left()
-        if left is not None and left <= 0 and not first:
+        return left is not None and left <= 0
+
+    def in_time(self, first: bool) -> None:
+        if self.is_late and not first:
             raise OutOfTime(f"not begun within LIMIT={self.choice.limit} s")
 
     async def provide_kernels(self) -> None:
@@ -488,17 +498,22 @@ class Check:
                 missing.append(key)
         for key in reversed(missing):
             self.report.step(f"kernel {' '.join(key)} is not in the cache yet")
+            # "check" needs this one.
+            left = None if key == (NEWEST, "plain") else self.left()
             try:
                 # A thread would go on if this were ended.
-                # What "check" needs is waited for.
-                left = None if key == (NEWEST, "plain") else self.left()
                 status, _ = await output_of(str(lab.ROOT / "qemu/kernel.sh"), "path", *key, timeout=left if left is None else max(left, 0))
                 if status:
                     raise lab.LabError(f"no kernel {' '.join(key)}")
                 await self.provide(key, await asyncio.to_thread(lab.kernel, *key, False))
-            except asyncio.TimeoutError:
-                self.kernels[key].set_exception(OutOfTime(f"its kernel was not there within LIMIT={self.choice.limit} s"))
             except Exception as error:
+                if isinstance(error, asyncio.TimeoutError) and left is not None:
+                    # It may have come while another one was waited for.
+                    if kernel := await asyncio.to_thread(lab.kernel, *key, False):
+                        await self.provide(key, kernel)
+                    else:
+                        self.kernels[key].set_exception(OutOfTime(f"its kernel was not there within LIMIT={self.choice.limit} s"))
+                    continue
                 self.report.add("kernel", " ".join(key), "", "failed", str(error))
                 self.kernels[key].set_result(None)
 
@@ -517,13 +532,19 @@ class Check:
 
     @contextlib.asynccontextmanager
     async def guest_slot(self, seconds: float, first: bool = False) -> AsyncIterator[None]:
-        first = first or not self.choice.limit
-        async with self.guests.take(seconds, first), self.jobs.take(seconds, first):
+        async with self.guests.take(seconds), self.jobs.take(seconds):
             self.in_time(first)
             yield
 
-    async def boot(self, guest: lab.Guest, where: str, first: bool = False) -> lab.Outcome:
-        async with self.guest_slot(sum(test.timeout(guest.kernel) for test in guest.tests), first):
+    async def boot(self, guest: lab.Guest, where: str, first: list[lab.Test] | None = None) -> lab.Outcome:
+        """first: of the guest's tests those of "check", which are all that it has after the limit."""
+        async with self.guest_slot(sum(test.timeout(guest.kernel) for test in guest.tests), bool(first)):
+            self.begins(where, "boot")
+            for test in guest.tests if self.is_late else []:
+                if test not in (first or []):
+                    self.report.add(where, test.name, "", "skipped", f"not begun within LIMIT={self.choice.limit} s")
+                    self.late.add(where)
+            guest.tests = (first or []) if self.is_late else guest.tests
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
             return await lab.boot(guest, lambda text: self.report.step(f"{where}: {text}"))
 
@@ -547,8 +568,10 @@ class Check:
         if not runnable:
             return
         guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot)
+        first = [test for test in runnable if self.choice.is_first(test, *key, topology)]
+        outcome = await self.boot(guest, where, first)
+        runnable = guest.tests
         self.report.boots[where] = [test.name for test in runnable]
-        outcome = await self.boot(guest, where, self.choice.is_first(runnable, *key, topology))
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
         self.report.slow += [f"{where} {text}" for text in outcome.slow]
         self.report.times += [Took(where, took.test, took.seconds, took.work) for took in outcome.times]
@@ -630,6 +653,8 @@ class Check:
     async def reported(self, where: str, test: str, job: Callable[[], Awaitable[None]], tests: list[str]) -> None:
         """A job that cannot be done is a failure; the others go on. tests: all of the job."""
         try:
+            if self.choice.limit and (where, test) not in self.first:
+                await self.first_have_begun.wait()
             await job()
         except OutOfTime as error:
             self.late.add(where)
@@ -638,6 +663,8 @@ class Check:
         except Exception as error:
             notes = [] if isinstance(error, lab.LabError) else traceback.format_exc().splitlines()
             self.report.add(where, test, "", "failed", str(error) or type(error).__name__, notes)
+        finally:
+            self.begins(where, test)
 
     def plan(self) -> list[asyncio.Task[None]]:
         """All jobs."""
@@ -653,6 +680,7 @@ class Check:
         # Not there before check-all builds them.
         chosen |= {("host", name): False for name in host_programs("all/") if choice.tier != "all" and affects.host(Path(name))}
         metas = [test for test in metas if choice.meta and choice.names(test.name)]
+        firsts: set[tuple[str, str]] = set()
         for path in host_tests() if choice.host else []:
             if choice.names(path.stem) and affects.host(path):
                 if chosen.setdefault(("host", path.stem), choice.wants_host(path)):
@@ -678,6 +706,9 @@ class Check:
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]
+            if variant == "plain" or choice.limit and lab.kernel(k, variant, False):
+                firsts |= {("/".join([name, *filter(None, how)]), "boot") for how, some in wanted.items()
+                           if any(choice.is_first(test, k, variant, how[0]) for test in some)}
             power = choice.power(variant) and affects.power
             if wanted or must_fail or power:
                 self.kernels[key] = asyncio.get_running_loop().create_future()
@@ -690,14 +721,18 @@ class Check:
         # Built in the order of choice.kernels, used as they become available.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
         self.host_tests_left = sum(where == "host" for where, *_ in jobs)
+        self.first = {("host", path.stem) for path in host_tests() if first_tier(path) != "all"} & {(where, test) for where, test, *_ in jobs}
+        # As "check" does, a debug kernel that is not in the cache is not waited for.
+        self.first |= firsts
+        self.begins("", "")
         return [asyncio.create_task(self.reported(*job)) for job in jobs]
 
     async def host_test(self, path: Path) -> None:
         short = path.suffix and first_tier(path) == "quick"
-        first = not self.choice.limit or first_tier(path) != "all"
         try:
-            async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS, first):
-                self.in_time(first)
+            async with self.jobs.take(SHORT_SECONDS if short else LONG_SECONDS):
+                self.in_time(first_tier(path) != "all")
+                self.begins("host", path.stem)
                 await run_host_test(path, self.report, self.choice.host_tier)
         finally:
             self.host_tests_left -= 1
@@ -721,6 +756,8 @@ class Check:
             names = f"{len(self.left_out)} tests" if self.choice.tier == "quick" and self.affected.all else " ".join(self.left_out)
             others = f", and all on {' and '.join([*lab.KERNELS[1:], 'a debug kernel'])} and each topology" if self.affected.all else ""
             self.report.step(f"left to make check-all{'' if self.affected.all else ' CHANGED=1'}: {names}{others}")
+        if self.late:
+            self.report.step(f"not begun within LIMIT={self.choice.limit} s, whole or in part: {' '.join(sorted(self.late))}")
         if self.choice.everything and self.choice.short > 1:
             programs = host_programs("all/") | {path.stem for path in host_tests() if first_tier(path) == "all"}
             self.report.step(f"left to make check-all SHORT=1: {' '.join(sorted(programs))}, "
@@ -749,7 +786,7 @@ def main() -> int:
     choice = Choice.from_environment()
     affected = Affected.of_changes(lab.ROOT) if lab.is_on("CHANGED") else Affected.everything()
     report.step(affected.text)
-    if choice.selected and choice.limit:
+    if choice.limit and not choice.everything:
         raise lab.LabError("LIMIT is for make check-all without a selection")
     if lab.is_on("SHORT") and not choice.short:
         report.step(f"SHORT={os.environ['SHORT']} changes nothing here: it is for make check-all without a selection")

@@ -53,7 +53,7 @@ cards=() card_drives=()
 
 # cards_end: the functions are the drives again
 cards_end() {
-	local pci=/sys/bus/pci each disk room
+	local pci=/sys/bus/pci each disk room size
 	for each in "${cards[@]}"; do
 		echo "$each" >$pci/drivers/dmacard/unbind
 		echo >"$pci/devices/$each/driver_override"
@@ -64,9 +64,10 @@ cards_end() {
 		check "$each: the drive is back" soon 20 nvme_disk "$each"
 		disk=$(nvme_disk "$each")
 		room=$(($(blockdev --getsize64 "$disk") - (4 << 20)))
-		# A filesystem that a test before this one made over the whole drive has lost its last blocks.
-		[ "$(dumpe2fs -h "$disk" 2>/dev/null | awk '/^Block count/ { n = $3 } /^Block size/ { print n * $3 }')" -le $room ] ||
-			mke2fs -q -F -t ext4 "$disk" $((room >> 20))M
+		size=$(dumpe2fs -h "$disk" 2>/dev/null | awk '/^Block count/ { n = $3 } /^Block size/ { print n * $3 }')
+		check "$each: its filesystem is there" [ "${size:-0}" -gt 0 ]
+		# One that a test before this one made over the whole drive has lost its last blocks.
+		[ "${size:-0}" -le $room ] || mke2fs -q -F -t ext4 "$disk" $((room >> 20))M
 		mount_disk "$each"
 		check "$each: its filesystem can be mounted" mountpoint -q /mnt/disk
 		umount /mnt/disk

@@ -56,7 +56,7 @@ void dmacard_record_end(struct dmacard_record *record);
 void dmacard_record_add(struct dmacard_record *record, const struct dmacard_dma *dma);
 /* The one at this index, from 0. False: there are no more. */
 bool dmacard_record_get(struct dmacard_record *record, u64 index, struct dmacard_dma *out);
-/* How many came when there was no room. */
+/* Accesses that were not recorded because the record was full. */
 u64 dmacard_record_lost(struct dmacard_record *record);
 void dmacard_record_clear(struct dmacard_record *record);
 
@@ -64,7 +64,7 @@ struct dmacard_engine;
 
 /*
  * Takes the function over: an NVMe controller with one namespace, whose last blocks are scratch.
- * What copies access is recorded; the record must exist until the engine ends.
+ * It records the accesses of its copies; the record must exist until the engine ends.
  */
 struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_record *record);
 /*

@@ -112,7 +112,7 @@ static void ring_drop(struct dmacard_ring *ring)
 	ring->count--;
 }
 
-/* Only the work drops it. */
+/* Only the work drops it, and a reset, which waits for the work. */
 static const struct dmacard_wr *first_send(struct dmacard_qp *qp)
 {
 	const struct dmacard_wr *wr;

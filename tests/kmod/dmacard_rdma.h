@@ -262,12 +262,12 @@ struct dmacard_qp {
 	struct dmacard_wr receive;
 	bool copying; /* also read by waiters on idle */
 	struct dmacard_copy copy;
-	struct dmacard_side from, to; /* of copies under way, the completion's */
+	struct dmacard_side from, to; /* while copying: used by copy_done() only */
 	void *grh;
 	dma_addr_t grh_dma;
 };
 
-/* All queue pairs look at what they have to do. */
+/* Queues the work of all queue pairs. */
 void dmacard_qps_run(struct dmacard_rdma *rdma);
 int dmacard_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
 int dmacard_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);

@@ -29,6 +29,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	fd = open(argv[2], O_RDONLY | O_DIRECT);
+	if (fd < 0) {
+		perror(argv[2]);
+		return 2;
+	}
 	n = pread(fd, memory, 4096, 0);
 	printf("pread: %zd%s%s\n", n, n < 0 ? ", " : "", n < 0 ? strerror(errno) : "");
 	return n < 0 && errno != EIO && errno != EREMOTEIO ? 2 : 0;

@@ -25,5 +25,7 @@ if kill -9 "$reader" 2>/dev/null; then
 fi
 echo 1 >"/sys/class/nvme/$controller/delete_controller"
 wait "$reader"
+read=$?
+[ $status = 1 ] || [ $read = 0 ] || { echo "nothing was tried"; exit 2; }
 [ $status = 0 ] || echo "a read that no path can map waits until the controller goes, and cannot be killed"
 exit $status

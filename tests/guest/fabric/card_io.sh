@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Runs the block path's tests on a drive that is connected by NVMe over RDMA through a network card whose own DMA engine moves the bytes
-# (tests/kmod/dmacard_rdma.h), both ends in this guest: as on the drive itself, bytes go direct. Leaves out what fabric_io.sh leaves out.
+# (tests/kmod/dmacard_rdma.h), both ends in this guest: as on the drive itself, bytes go direct. With those that demand it, which fabric_io.sh leaves out.
 # group: rdma
 # topologies: disks
 # kernels: newest
@@ -23,7 +23,7 @@ export FAR_PCI=$card # which moves the bytes
 # A controller with one polling queue.
 goes_far nvme0 nr_poll_queues=1
 # The tests from `cli` on unload and reload the module.
-for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
+for name in registered proxy bench read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
 	carried $name
 	publish
 done

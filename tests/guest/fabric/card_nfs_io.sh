@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What nfs.sh has of reads, writes, ends of files, other writers, the client's page cache, and of what goes under a request, by a network
-# card whose own DMA engine moves the bytes (tests/kmod/dmacard_rdma.h): server and client in this guest, v4.2 and v3.
+# The reads, writes, ends of files, other writers and the client's page cache of the test nfs, and what goes under a request there, by a
+# network card whose own DMA engine moves the bytes (tests/kmod/dmacard_rdma.h): server and client in this guest, v4.2 and v3.
 # group: rdma
 # topologies: disks
 # variants: plain
@@ -10,7 +10,7 @@
 # long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
-. "$LAB_ROOT/tests/guest/nfs.sh"
+. "$LAB_ROOT/tests/guest/nfs_share.sh"
 
 kernel_has rpcrdma nfsd nfsv3 nfsv4
 publish
@@ -28,10 +28,8 @@ went() {
 }
 card_begins $far_ip
 device_goes() {
-	echo "$card" >/sys/bus/pci/drivers/dmacard/unbind
-	echo "$card" >/sys/bus/pci/drivers_probe
-	ip addr add $far_ip/24 dev card0
-	ip link set card0 up
+	echo "$card" >/sys/bus/pci/drivers/dmacard/unbind && [ ! -e /sys/class/infiniband/dmacard0 ] &&
+		echo "$card" >/sys/bus/pci/drivers_probe && ip addr add $far_ip/24 dev card0 && ip link set card0 up
 }
 
 stored "$(nvme_disk nvme1)"

@@ -85,7 +85,7 @@ else
 	# only_far_is_left read|write: the far card's path comes while a request is under way, and then the near one's target goes. The kernel
 	# makes the request again by the far card, which cannot map it, until the target is back.
 	only_far_is_left() {
-		local what="only the far card is left under a $1" len=$((4 * mib)) seed=1 image=gpu0 fill=9
+		local what="only the far card is left under a $1" len=$((4 * mib)) seed=1 image=gpu0 fill=9 again
 		[ "$1" = read ] || seed=5 image=disk2 fill=5
 		pattern fill "$disk" 0 $len pattern:1
 		blockdev --flushbufs "$disk"
@@ -99,7 +99,9 @@ else
 		throttle 0 disk2
 		sleep 3
 		check "$what: it waits" kill -0 "$begun"
-		diag "in about 3 s made again $(cat "/sys/class/block/$(path "$other")/multipath_failover_count") times"
+		read -r again <"/sys/class/block/$(path "$other")/diag/multipath_failover_count"
+		check "$what: it is made again and again" [ "${again:-0}" -gt 10 ]
+		diag "in about 3 s $again times"
 		ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far
 		wait "$begun"
 		same "$what: it is whole" "$(straight $len)" "$(tail -n 1 /tmp/over | cut -d' ' -f1-6)"

@@ -14,7 +14,7 @@
 # long: oldest
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
-. "$LAB_ROOT/tests/guest/nfs.sh"
+. "$LAB_ROOT/tests/guest/nfs_share.sh"
 
 publish
 kernel_has veth rpcrdma nfsd nfsv3 nfsv4

@@ -42,7 +42,6 @@ dmsetup create hollow --table "0 $((256 * 1024)) linear $disk 0
 $((256 * 1024)) $(((1920 - 128) * 2048)) zero
 $((1920 * 2048)) $((256 * 2048)) linear $disk $((512 * 2048))" || bail "no dm device"
 queue=/sys/block/${disk##*/}/queue
-ended() { ! kill -0 "$1" 2>/dev/null; }
 reads() { dd if="$disk" of=/dev/null bs=65536 count=1 iflag=direct 2>/dev/null; }
 in_flight() { read -r reading _ <"/sys/block/${disk##*/}/inflight" && [ "$reading" != 0 ]; }
 # resets_at_once: whether a write to nomerges ends while a request is in flight. On old kernels it waits until all queues

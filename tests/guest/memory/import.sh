@@ -168,7 +168,6 @@ for kind in static dynamic; do
 done
 
 driver=/sys/bus/pci/drivers/nvme
-ended() { ! kill -0 "$1" 2>/dev/null; }
 keep static /mnt/disk/foreign
 hold_lock /mnt/disk/foreign
 echo "$drive" >$driver/unbind &

@@ -20,8 +20,8 @@ sync
 blockdev --flushbufs "$disk"
 
 nomerges() { cat "$queue/nomerges"; }
-# ended: all routes are gone, because no process holds a provider
-ended() {
+# no_routes: all routes are gone, because no process holds a provider
+no_routes() {
 	peerdma unpublish "$gpu1" >/dev/null
 	peerdma unpublish "$(gpu_bdf)" >/dev/null
 	for _ in {1..50}; do [ "$(nomerges)" = 3 ] || break; sleep 0.1; done
@@ -69,7 +69,7 @@ kernel_keeps() {
 	mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --level=0 --raid-devices=1 "$disk"
 	same "$1: md: a direct read" "0 0 4096 4096 0 0" "$(pdio read /dev/md0 0 4096 0 | cut -d' ' -f1-6)"
 	same "$1: but below md it is" 3 "$(nomerges)"
-	ended
+	no_routes
 	same "$1: while that route lasts" 0 "$(nomerges)"
 	mdadm --stop --quiet /dev/md0
 	mdadm --zero-superblock --quiet "$disk"
@@ -81,7 +81,7 @@ if [ "$(keeper)" = kernel ]; then
 	exit
 fi
 same "this kernel merges bios with peer pages, so PeerDMA guards" peerdma "$(keeper)"
-ended
+no_routes
 publish
 peerdma publish "$gpu1" >/dev/null
 
@@ -113,7 +113,7 @@ for scheduler in "${schedulers[@]}"; do
 	in_rt merged "$scheduler: and host memory" none up $all
 	rmmod unguard
 	apart "$scheduler: the guard is back" forged up $all
-	ended
+	no_routes
 	publish
 	peerdma publish "$gpu1" >/dev/null
 done
@@ -124,7 +124,7 @@ for value in 0 1 2; do
 	echo $value >"$queue/nomerges"
 	read_one
 	same "nomerges was $value, and is held" 3 "$(nomerges)"
-	ended
+	no_routes
 	same "and is $value again" $value "$(nomerges)"
 	publish
 done
@@ -135,12 +135,12 @@ for value in 2 0 1; do
 	read_one
 	same "somebody writes $value meanwhile: it is held again" 3 "$(nomerges)"
 done
-ended
+no_routes
 same "and what they wrote last is there in the end" 1 "$(nomerges)"
 publish
 read_one
 echo 0 >"$queue/nomerges"
-ended
+no_routes
 same "also if nothing was read since" 0 "$(nomerges)"
 publish
 read_one
@@ -160,7 +160,7 @@ check "the first request waits for them" kill -0 $asker
 rmmod inside
 wait $asker
 same "until they have left" "0 0 4096 4096 0 0" "$(cut -d' ' -f1-6 /tmp/asked)"
-ended
+no_routes
 publish
 asks
 check "meanwhile the provider can go" timeout 30 "$(command -v peerdma)" unpublish "$(gpu_bdf)"
@@ -210,7 +210,7 @@ wait $asker
 echo "$rt_was" >/proc/sys/kernel/sched_rt_runtime_us
 [ ! -e $fair ] || echo "$fair_was" >$fair
 same "a starved caller: and so does it, once it runs" "0 0 4096 4096 0 0" "$(cut -d' ' -f1-6 /tmp/asked)"
-ended
+no_routes
 
 # --- Under load: nomerges is written in a loop, then the drive is removed
 publish
@@ -235,7 +235,7 @@ read_one
 same "and is guarded" 3 "$(nomerges)"
 
 # --- A kernel that keeps such bios apart
-ended
+no_routes
 afresh
 insmod "$kmod/nomerge.ko"
 publish

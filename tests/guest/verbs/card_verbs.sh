@@ -12,7 +12,7 @@
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
-. "$LAB_ROOT/tests/guest/verbs.sh"
+. "$LAB_ROOT/tests/guest/verbs_ends.sh"
 
 publish
 what_returns

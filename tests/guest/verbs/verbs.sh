@@ -11,7 +11,7 @@
 # timeout: 240
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
-. "$LAB_ROOT/tests/guest/verbs.sh"
+. "$LAB_ROOT/tests/guest/verbs_ends.sh"
 
 publish
 what_returns

@@ -164,54 +164,74 @@ def a_job_that_cannot_be_done_fails_alone() -> None:
     assert [(result.where, result.status, result.reason) for result in results] == [("k/switch", "failed", "no space left")]
 
 
-def what_check_has_is_run_whatever_the_limit() -> None:
-    chosen = run.replace(choice("all", 1), limit=100)
-    check = run.Check(chosen, run.Report())
-    for seconds, late in ((0, False), (101, True)):
-        check.report.start = time.monotonic() - seconds
-        check.in_time(True)
-        try:
-            check.in_time(False)
-            assert not late
-        except run.OutOfTime:
-            assert late
-    run.Check(run.replace(chosen, limit=0), run.Report()).in_time(False)
-    for k, variant, topology, name in guest_runs("check"):
-        test = next(test for test in run.guest_tests() if test.name == name)
-        assert chosen.is_first([test], k, variant, topology), name
-    first = [test.name for test in run.guest_tests() if chosen.is_first([test], run.OLDEST, "plain", test.words("topologies")[0])]
-    assert not first, first
+def limited(limit: int) -> run.Check:
+    return run.Check(run.replace(choice("all", 1), limit=limit), run.Report())
 
 
-def what_is_late_is_skipped_by_name() -> None:
-    async def late() -> run.Check:
-        check = run.Check(run.replace(choice("all", 1), limit=1), run.Report())
+def what_check_has_begins_first() -> None:
+    async def planned() -> tuple[set[tuple[str, str]], set[tuple[str, str]], list[tuple[str, str]]]:
+        check, jobs = limited(100), []
+
+        async def reported(where: str, test: str, *_: object) -> None:
+            jobs.append((where, test))
+        check.reported = reported  # type: ignore[method-assign]
+        await asyncio.gather(*check.plan())
+        return check.first, {job for job in jobs if job[0] == "host"}, jobs
+    with contextlib.redirect_stdout(io.StringIO()):
+        first, host, jobs = asyncio.run(planned())
+    assert {job for job in first if job[0] == "host"} == {job for job in host if job[1] in {path.stem for path in host_runs("check")}}
+    # Of each test that check runs on a plain kernel, there is a boot that begins first; of the oldest kernel there is none.
+    tests = {test.name: test for test in run.guest_tests()}
+    boots = {f"{k}/{topology}" + (f"/{boot}" if (boot := tests[name].notes.get("boot", name if "peer" in tests[name].notes else "")) else "")
+             for k, variant, topology, name in guest_runs("check") if variant == "plain"}
+    plain = {where for where, _ in first if where != "host" and "debug" not in where}
+    assert plain == boots, plain ^ boots
+    assert first < set(jobs)
+
+
+def the_others_wait_for_them() -> None:
+    async def order() -> list[str]:
+        check, said = limited(100), []
+        check.first = {("host", "unit"), (f"{run.NEWEST}/switch", "boot")}
+
+        async def job(name: str) -> None:
+            said.append(name)
+        late = asyncio.create_task(check.reported("k/edu", "boot", lambda: job("late"), ["read"]))
+        await asyncio.sleep(0.01)
+        await check.reported("host", "unit", lambda: job("unit"), ["unit"])
+        await asyncio.sleep(0.01)
+        await check.reported(f"{run.NEWEST}/switch", "boot", lambda: job("switch"), ["read"])
+        await late
+        return said
+    assert asyncio.run(order()) == ["unit", "switch", "late"]
+
+
+def after_the_limit_only_what_check_has_is_run() -> None:
+    async def after(where: str, names: list[str], first: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        check, begun = limited(1), []
         check.report.start -= 2
+        check.first_have_begun.set()
+        tests = {test.name: test for test in run.guest_tests()}
+        guest = run.lab.Guest(run.lab.Kernel(run.NEWEST, "plain", Path("/nonexistent")), run.lab.Topology.load("switch"),
+                              [tests[name] for name in names], Path("/nonexistent"))
+
+        async def boot(guest: run.lab.Guest, _: object) -> None:
+            begun.extend(test.name for test in guest.tests)
 
         async def job() -> None:
-            async with check.guest_slot(1):
-                raise AssertionError("it has begun")
+            await check.boot(guest, where, [tests[name] for name in first])
         with contextlib.redirect_stdout(io.StringIO()):
-            await check.reported(f"{run.NEWEST}/switch", "boot", job, ["read", "write"])
-        return check
-    check = asyncio.run(late())
-    reason = "not begun within LIMIT=1 s"
-    assert [(result.test, result.status, result.reason) for result in check.report.results] == \
-        [("read", "skipped", reason), ("write", "skipped", reason)]
-    assert check.incomplete() == {run.NEWEST}
-
-
-def the_first_come_first() -> None:
-    async def order() -> list[str]:
-        slots, said = run.Slots(1), []
-
-        async def job(name: str, seconds: float, first: bool) -> None:
-            async with slots.take(seconds, first):
-                said.append(name)
-                await asyncio.sleep(0.01)
-        await asyncio.gather(job("begun", 1, False), job("long", 9, False), job("short", 1, True), job("longer", 5, True))
-        return said
-    assert asyncio.run(order()) == ["begun", "longer", "short", "long"]
+            real, run.lab.boot = run.lab.boot, boot  # type: ignore[assignment]
+            try:
+                await check.reported(where, "boot", job, names)
+            finally:
+                run.lab.boot = real
+        assert check.incomplete() == {run.NEWEST}
+        assert {result.reason for result in check.report.results} == {"not begun within LIMIT=1 s"}
+        return begun, [(result.test, result.status) for result in check.report.results]
+    where = f"{run.NEWEST}/switch"
+    assert asyncio.run(after(where, ["read", "write"], [])) == ([], [("read", "skipped"), ("write", "skipped")])
+    assert asyncio.run(after(where, ["read", "card"], ["read"])) == (["read"], [("card", "skipped")])
 
 
 def wait_for_end(pid: int) -> None:
@@ -287,8 +307,8 @@ def a_slot_is_not_given_to_a_job_that_was_ended() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, short_leaves_out_what_is_long,
-                      the_shortest_leaves_each_test_somewhere, what_check_has_is_run_whatever_the_limit,
-                      what_is_late_is_skipped_by_name, the_first_come_first,
+                      the_shortest_leaves_each_test_somewhere, what_check_has_begins_first,
+                      the_others_wait_for_them, after_the_limit_only_what_check_has_is_run,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
                       a_failure_is_repeated_by_a_command_that_selects_it, no_guest_test_has_the_name_of_a_host_program,
                       a_job_that_cannot_be_done_fails_alone, what_is_ended_early_leaves_no_process, what_is_killed_leaves_no_process,

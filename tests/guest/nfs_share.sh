@@ -7,7 +7,7 @@
 #   device_goes                    the RDMA device goes and comes
 
 mib=1048576
-# shellcheck disable=SC2034 # one is the sourcing tests'
+# shellcheck disable=SC2034 # the tests use BUF_ALIGN
 BUF_ALIGN=5 END=20
 
 # resize LEN: by another client. The server may have granted this client a delegation and recalls it then.
