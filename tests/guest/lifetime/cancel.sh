@@ -34,7 +34,7 @@ on() {
 	pids=($!)
 	check "$what: a write waits" soon 20 waits $!
 	unbind &
-	check "$what: unbind returns" soon 10 gone $!
+	check "$what: unbind returns" soon 10 ended $!
 	fsfreeze -u "$2"
 	wait "${pids[0]}"
 	same "$what: the write was canceled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
@@ -96,7 +96,7 @@ loses_extents() {
 	read -r <&"$reading_fd"
 	check "$what: the write waits again" soon 10 waits $writing
 	unbind &
-	check "$what: unbind returns" soon 10 gone $!
+	check "$what: unbind returns" soon 10 ended $!
 	check "$what: while the lock is still held" kill -0 "$reader"
 	kill -KILL "$reader"
 	exec {reading_fd}<&-
