@@ -24,7 +24,7 @@ namespace
 using Address = unsigned long long;
 
 constexpr size_t MiB = 1 << 20, file_size = 64 * MiB;
-constexpr int patience = 20; // seconds
+constexpr int patience = 120; // seconds
 
 Address number(const void *at) { return reinterpret_cast<Address>(at); }
 

@@ -76,7 +76,7 @@ def a_test_selects_itself() -> None:
 
 
 def a_test_selects_those_that_run_it() -> None:
-    for name, those in (("io/read", {"read", "fabric_io"}), ("lifetime/revoke", {"revoke", "fabric_lifetime"}),
+    for name, those in (("io/read", {"read", "fabric_io", "card_io"}), ("lifetime/revoke", {"revoke", "fabric_lifetime"}),
                         ("face/fuzz", {"fuzz", "fabric_fuzz"}), ("io/large", {"large", "fabric_large"})):
         assert guests(f"tests/guest/{name}.sh") == those, name
     # revoke.cpp executes it.
@@ -173,7 +173,7 @@ def what_another_tier_runs_is_named() -> None:
     async def left_out(*files: str) -> list[str]:
         return (await jobs("check", *files))[1]
     assert asyncio.run(left_out("tests/guest/faults/iofaults.sh")) == ["iofaults"]
-    assert asyncio.run(left_out("tests/guest/face/nodes.sh", "tests/guest/io/read.sh")) == ["fabric_io", "nodes"]
+    assert asyncio.run(left_out("tests/guest/face/nodes.sh", "tests/guest/io/read.sh")) == ["card_io", "fabric_io", "nodes"]
     assert asyncio.run(left_out(".gitignore")) == [] and asyncio.run(jobs("all", ".gitignore")) == (0, [])
     assert "warn" in asyncio.run(left_out("tests/meta/warn.sh"))
     assert {"warn", "powercut"} <= set(asyncio.run(left_out("kernel/memory/mem.c")))
