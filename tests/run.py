@@ -483,9 +483,13 @@ class Check:
         left = self.left()
         return left is not None and left <= 0
 
+    @property
+    def not_begun(self) -> str:
+        return f"not begun within LIMIT={self.choice.limit} s"
+
     def in_time(self, first: bool) -> None:
         if self.is_late and not first:
-            raise OutOfTime(f"not begun within LIMIT={self.choice.limit} s")
+            raise OutOfTime(self.not_begun)
 
     async def provide_kernels(self) -> None:
         """Provides cached kernels at once, then builds the missing ones, one after another."""
@@ -540,11 +544,12 @@ class Check:
         """first: of the guest's tests those of "check", which are all that it has after the limit."""
         async with self.guest_slot(sum(test.timeout(guest.kernel) for test in guest.tests), bool(first)):
             self.begins(where, "boot")
-            for test in guest.tests if self.is_late else []:
-                if test not in (first or []):
-                    self.report.add(where, test.name, "", "skipped", f"not begun within LIMIT={self.choice.limit} s")
-                    self.late.add(where)
-            guest.tests = (first or []) if self.is_late else guest.tests
+            if first and self.is_late:
+                for test in guest.tests:
+                    if test not in first:
+                        self.report.add(where, test.name, "", "skipped", self.not_begun)
+                        self.late.add(where)
+                guest.tests = first
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
             return await lab.boot(guest, lambda text: self.report.step(f"{where}: {text}"))
 
@@ -680,11 +685,12 @@ class Check:
         # Not there before check-all builds them.
         chosen |= {("host", name): False for name in host_programs("all/") if choice.tier != "all" and affects.host(Path(name))}
         metas = [test for test in metas if choice.meta and choice.names(test.name)]
-        firsts: set[tuple[str, str]] = set()
         for path in host_tests() if choice.host else []:
             if choice.names(path.stem) and affects.host(path):
                 if chosen.setdefault(("host", path.stem), choice.wants_host(path)):
                     jobs.append(("host", path.stem, partial(self.host_test, path), [path.stem]))
+                    if first_tier(path) != "all":
+                        self.first.add(("host", path.stem))
         for k, variant in reversed(choice.kernels):
             key = (k, variant)
             name = k if variant == "plain" else f"{k}-{variant}"
@@ -706,14 +712,16 @@ class Check:
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]
-            if variant == "plain" or choice.limit and lab.kernel(k, variant, False):
-                firsts |= {("/".join([name, *filter(None, how)]), "boot") for how, some in wanted.items()
-                           if any(choice.is_first(test, k, variant, how[0]) for test in some)}
             power = choice.power(variant) and affects.power
             if wanted or must_fail or power:
                 self.kernels[key] = asyncio.get_running_loop().create_future()
-            jobs += [("/".join([name, *filter(None, how)]), "boot", partial(self.guest_boot, key, *how, some), [test.name for test in some])
-                     for how, some in wanted.items()]
+            # As "check" does, a debug kernel that is not in the cache is not waited for.
+            is_awaited = variant == "plain" or choice.limit and lab.kernel(k, variant, False)
+            for how, some in wanted.items():
+                where = "/".join([name, *filter(None, how)])
+                jobs.append((where, "boot", partial(self.guest_boot, key, *how, some), [test.name for test in some]))
+                if is_awaited and any(choice.is_first(test, k, variant, how[0]) for test in some):
+                    self.first.add((where, "boot"))
             jobs += [(f"meta/{name}", test.name, partial(self.meta_boot, key, test), [test.name]) for test in must_fail]
             jobs += [(f"{name}/power", "powercut", partial(self.power_cut, key), ["powercut"])] if power else []
         if not choice.selected:
@@ -721,9 +729,6 @@ class Check:
         # Built in the order of choice.kernels, used as they become available.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
         self.host_tests_left = sum(where == "host" for where, *_ in jobs)
-        self.first = {("host", path.stem) for path in host_tests() if first_tier(path) != "all"} & {(where, test) for where, test, *_ in jobs}
-        # As "check" does, a debug kernel that is not in the cache is not waited for.
-        self.first |= firsts
         self.begins("", "")
         return [asyncio.create_task(self.reported(*job)) for job in jobs]
 

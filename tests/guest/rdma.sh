@@ -48,8 +48,18 @@ card_begins() {
 	check "$serial: there is an RDMA device of it" [ -d "/sys/class/infiniband/dmacard$number" ]
 	ip addr add "$1/24" dev "card$number"
 	ip link set "card$number" up
+	straight() { echo "0 0 $1 $1 0 0"; } # from here on: direct, unlike over soft-RoCE
 }
 cards=() card_drives=()
+
+# recorded CARD: how many bytes the card's own record has at the first GPU's BAR, and how many elsewhere. record_anew CARD: empties it.
+recorded() {
+	local first last
+	read -r first last _ < <(sed -n 3p "/sys/bus/pci/devices/$(gpu_bdf)/resource")
+	awk -v first="$((first))" -v last="$((last))" '$1 == "lost" { print "lost", $2; exit } $2 >= first && $2 <= last { there += $3; next } { elsewhere += $3 }
+		END { print there + 0, elsewhere + 0 }' "/sys/kernel/debug/dmacard-$1/record"
+}
+record_anew() { echo >"/sys/kernel/debug/dmacard-$1/record"; }
 
 # cards_end: the functions are the drives again
 cards_end() {

@@ -63,7 +63,6 @@ ip link del veth0
 
 # 6.12 refuses it: nvme-rdma announces no peer-to-peer DMA.
 if [ "$LAB_K" != "$LAB_OLDEST" ]; then
-	straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 	card_begins 10.9.1.1
 	insert peerdma_rdma
 	bench_nvme nvme_card 10.9.1.1

@@ -15,20 +15,11 @@ kernel_has nvmet nvmet-rdma nvme-rdma
 publish
 mib=1048576
 ip=10.9.1.1
-straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 # says DISK: the verdict, and who refuses
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
 
-# recorded: how many bytes the card's own record has at the BAR, and how many elsewhere
-recorded() {
-	awk -v first="$((bar))" -v last="$((bar_end))" '$1 == "lost" { print "lost", $2; exit } $2 >= first && $2 <= last { there += $3; next } { elsewhere += $3 }
-		END { print there + 0, elsewhere + 0 }' "$record"
-}
-
 modprobe -d "$LAB_KERNEL" ib_uverbs
 card_begins $ip
-record=/sys/kernel/debug/dmacard-$card/record
-read -r bar bar_end _ < <(sed -n 3p "/sys/bus/pci/devices/$(gpu_bdf)/resource")
 # The target's blocks are in host memory.
 memory_drive far 64
 far=/dev/far
@@ -53,9 +44,9 @@ else
 		moves "$len bytes" "$disk" $((8 * mib)) "$len"
 		[ "$LAB_TOPOLOGY" = rp-vtd ] ||
 			same "$len bytes: the function has moved them" "ok gpu0 $((2 * len))" "$(host dma | cut -d' ' -f1-3)"
-		echo >"$record"
+		record_anew "$card"
 		same "$len bytes: a read" "$(straight "$len") 0" "$(pdio read "$disk" $((8 * mib)) "$len" 0)"
-		read -r there elsewhere < <(recorded)
+		read -r there elsewhere < <(recorded "$card")
 		if [ "$LAB_TOPOLOGY" = rp-vtd ]; then
 			# The addresses are IOVAs: those of the target's memory, and those of the GPU's.
 			same "$len bytes: none at the BAR's own addresses" 0 "$there"

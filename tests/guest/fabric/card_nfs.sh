@@ -16,7 +16,6 @@ kernel_has rpcrdma nfsd nfsv3 nfsv4
 publish
 mib=1048576 DISTANCE=34
 far_ip=10.9.1.1
-straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, map }'; }
 case $LAB_TOPOLOGY in
 switch) map="bus address" ;;

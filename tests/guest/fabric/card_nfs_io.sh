@@ -15,7 +15,6 @@
 kernel_has rpcrdma nfsd nfsv3 nfsv4
 publish
 far_ip=10.9.1.1
-straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 # Whole pages go direct, and the rest by way of a page near them. Where the buffer's offset in a page is another one than the file's,
 # all goes through the host.
 FILE_ALIGN=4

@@ -15,7 +15,6 @@ kernel_has nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
 publish
 mib=1048576 DISTANCE=34
 near_ip=10.9.1.1 away_ip=10.9.2.1
-straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 # says FILE: reason, the PCI function that is asked
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "backing" { by = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
@@ -27,16 +26,10 @@ away=$card
 # near_moves DESCRIPTION FILE LEN: by the near card's record a write and a read are at the GPU, and nothing by the other's
 near_moves() {
 	local each
-	for each in $near $away; do echo >"/sys/kernel/debug/dmacard-$each/record"; done
+	for each in $near $away; do record_anew "$each"; done
 	moves "$1" "$2" 0 "$3"
-	same "$1: at the GPU, by the near card" $((2 * $3)) "$(at_gpu "$near")"
-	same "$1: at the GPU, by the far card" 0 "$(at_gpu "$away")"
-}
-at_gpu() {
-	local bar end
-	read -r bar end _ < <(sed -n 3p "/sys/bus/pci/devices/$(gpu_bdf)/resource")
-	awk -v first="$((bar))" -v last="$((end))" '$1 == "lost" { print; exit } $2 >= first && $2 <= last { bytes += $3 } END { print bytes + 0 }' \
-		"/sys/kernel/debug/dmacard-$1/record"
+	same "$1: at the GPU, by the near card" $((2 * $3)) "$(recorded "$near" | cut -d' ' -f1)"
+	same "$1: at the GPU, by the far card" 0 "$(recorded "$away" | cut -d' ' -f1)"
 }
 insert peerdma_rdma peerdma_nfs
 

@@ -18,7 +18,6 @@ kernel_has nvmet nvmet-rdma nvme-rdma
 publish
 mib=1048576
 ip=10.9.1.1
-straight() { echo "0 0 $1 $1 0 0"; } # direct, unlike over soft-RoCE
 
 # A request that takes half a minute must end only because of what goes.
 timeouts=/sys/module/nvme_core/parameters
