@@ -146,22 +146,34 @@ void Decompressors::forget_idle(uint64_t storage, uint64_t bytes)
 	}
 }
 
-// Makes room for one more busy stream. If busy streams of other storages take too much, freeing idle ones cannot help: only the
-// storage's own part is kept then.
-void Decompressors::make_room(const Wanted &wanted)
+// Makes room for one more stream, or for none: what is kept is within the bound then. If busy streams of other storages leave less than
+// the storage's own part, that is kept all the same, beyond the bound.
+void Decompressors::make_room(uint64_t storage, uint64_t memory)
 {
-	uint64_t in_use = 0, of_storage = 0;
+	uint64_t of_storage = 0, busy_elsewhere = 0;
 	for (const Slot &slot : slots_) {
-		in_use += slot.busy ? slot.memory : 0;
-		of_storage += slot.storage == wanted.storage ? slot.memory : 0;
+		of_storage += slot.storage == storage ? slot.memory : 0;
+		busy_elsewhere += slot.busy && slot.storage != storage ? slot.memory : 0;
 	}
 	const auto excess = [&](uint64_t used, uint64_t limit) {
-		return used + wanted.memory - std::min(used + wanted.memory, limit);
+		return used + memory - std::min(used + memory, limit);
 	};
-	if (!excess(in_use, most()))
+	if (busy_elsewhere + part() <= most())
 		forget_idle(0, excess(used_, most()));
 	else
-		forget_idle(wanted.storage, excess(of_storage, part()));
+		forget_idle(storage, excess(of_storage, part()));
+}
+
+// Whether one that came before it waits for memory of the same storage's part. Those that come later would keep it busy.
+bool Decompressors::is_behind(const Wanted &wanted)
+{
+	for (const Wanted *other : waiting_) {
+		if (other == &wanted)
+			break;
+		if (other->storage == wanted.storage && !other->stopped && nearest(*other) == slots_.end())
+			return true;
+	}
+	return false;
 }
 
 // Returns a busy slot; it has no stream yet if none is near enough. With the reader in waiting_.
@@ -173,9 +185,11 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 		if (wanted.stopped)
 			throw SourceError("a compressed file is read no more", ECANCELED);
 		const Place found = nearest(wanted);
-		if (found == slots_.end()) {
+		if (is_behind(wanted)) {
+			changed_.wait(lock);
+		} else if (found == slots_.end()) {
 			if (has_share(wanted.memory, busy(wanted.storage))) {
-				make_room(wanted);
+				make_room(wanted.storage, wanted.memory);
 				slots_.push_back({wanted.owner, wanted.storage, wanted.memory});
 				used_ += wanted.memory;
 				taken = std::prev(slots_.end());
@@ -211,10 +225,12 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 			slot = take(lock, wanted);
 		} catch (...) {
 			std::erase(waiting_, &wanted);
+			changed_.notify_all();
 			throw;
 		}
 		std::erase(waiting_, &wanted);
 	}
+	changed_.notify_all(); // those behind it
 	try {
 		if (!slot->stream)
 			slot->stream = begin();
@@ -235,6 +251,7 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 		slot->position = std::max(slot->position, wanted.end);
 		slot->moved = Clock::now();
 		slot->busy = false;
+		make_room(wanted.storage, 0);
 	}
 	changed_.notify_all();
 }

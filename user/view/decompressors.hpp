@@ -7,7 +7,8 @@
 // as the decompressor comes nearer; without that each would begin anew at the point.
 //
 // The files of a storage that does not answer hold up no others: those in use for each storage take an equal part of the memory, at
-// least one. Each storage gets its part in any case, beyond the bound while others, that came first, have more than theirs.
+// least one. Each storage gets its part in any case, beyond the bound while others, that came first, have more than theirs. Readers of one
+// storage get memory in the order in which they came: one that needs more than its storage's part, alone.
 #pragma once
 
 #include <atomic>
@@ -117,15 +118,16 @@ private:
 	uint64_t part() const; // of the memory, of each storage
 	uint64_t busy(uint64_t storage) const;
 	void forget_idle(uint64_t storage, uint64_t bytes);
-	void make_room(const Wanted &wanted);
+	void make_room(uint64_t storage, uint64_t memory);
+	bool is_behind(const Wanted &wanted);
 	Place take(Lock &lock, const Wanted &wanted);
 
 	const uint64_t limit_;
 	const Clock::duration patience_;
 	mutable std::mutex mutex_; // protects everything below, and streams that are not busy
 	std::condition_variable changed_;
-	std::list<Slot> slots_; // the least recently used first
-	std::vector<const Wanted *> waiting_;
+	std::list<Slot> slots_;               // the least recently used first
+	std::vector<const Wanted *> waiting_; // the first to come first
 	uint64_t used_ = 0, reserved_ = 0;
 	struct Storage {
 		size_t files = 0;

@@ -249,7 +249,7 @@ void ChunkCache::run(ChunkKey key)
 {
 	{
 		const Lock lock(mutex_);
-		if (is_gone(key.view) || waiting_.contains(key) || there_.contains(key))
+		if (is_gone(key.view) || waiting_.contains(key))
 			return;
 		try {
 			Ready nobody = [](const Held &, int) {};
@@ -415,8 +415,12 @@ void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 	Storage &storage = view.storage->second;
 	Entry *const entry = take_memory();
 	int error = 0;
+	// Who asks for what is no chunk while that is under way has it done once more: for this time it may be too late.
+	std::list<ChunkKey> again;
 	try {
 		there_[key] = entry;
+		if (key.chunk >= no_chunk)
+			again.push_back(key);
 	} catch (const std::bad_alloc &) {
 		error = -ENOMEM;
 	}
@@ -431,6 +435,13 @@ void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 	self.began = Clock::now();
 	if (!is_watched_)
 		watched_.notify_one();
+	std::vector<Ready> waiting;
+	const auto take_waiting = [&] {
+		if (auto those = waiting_.extract(key))
+			waiting = std::move(those.mapped());
+	};
+	if (!again.empty())
+		take_waiting();
 	lock.unlock();
 	if (!error) {
 		try {
@@ -445,9 +456,10 @@ void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 	entry->loading = false;
 	if (view.removed)
 		error = -ENODEV;
-	std::vector<Ready> waiting;
-	if (auto those = waiting_.extract(key))
-		waiting = std::move(those.mapped());
+	if (again.empty())
+		take_waiting();
+	else if (waiting_.contains(key))
+		demanded_.splice(demanded_.end(), again);
 	if (error) {
 		there_.erase(key);
 		free_.splice(free_.end(), busy_, entry->place);

@@ -77,7 +77,7 @@ public:
 
 	static constexpr size_t chunk_size = view::sum_bytes;
 	// From here on there are no chunks: get() and run() have the Load called all the same, to do something else. It returns an
-	// error then, so that nothing is kept. That is not counted.
+	// error then, so that nothing is kept. That is not counted. What is asked for while it is under way is done once more.
 	static constexpr uint64_t no_chunk = uint64_t{1} << 63;
 
 	// chunks: at least 2. patience: after which a load no longer counts as one of the workers'.
@@ -94,7 +94,7 @@ public:
 
 	// Calls ready, at once if the chunk is there, otherwise by a worker.
 	void get(ChunkKey key, Ready ready);
-	// As get(), of what is no chunk, for nobody: not once more if it is asked for or under way already, nor without memory.
+	// As get(), of what is no chunk, for nobody: not once more if it is asked for already, nor without memory.
 	void run(ChunkKey key);
 	// Loads the chunk if it is not there, once there is memory that is not held. Chunks that were prefetched and not used take at most
 	// half of all.

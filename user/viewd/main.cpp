@@ -126,12 +126,8 @@ int main(int argc, char **argv)
 			viewd::notify("READY=1");
 		}
 		viewd::notify("STOPPING=1");
-		const std::vector<std::string> left = service.stop();
-		for (const std::string &name : left)
-			std::fprintf(stderr, "peerdma-viewd: %s: its storage does not answer; ending without it\n",
-				     name.c_str());
 		// What still reads would be waited for, and by the kernel if it cannot be interrupted: the next service need not.
-		if (!left.empty()) {
+		if (service.stop()) {
 			control.close();
 			::_exit(0);
 		}

@@ -299,7 +299,6 @@ void ServedView::ask_now_and_then(uint64_t begin, uint64_t end)
 	} catch (const std::bad_alloc &) {
 		// A later read asks.
 	}
-	// run() does nothing while a question is under way. A later read asks the rest.
 	for (size_t storage = 0; storage < to_ask_.size(); storage++)
 		if (!to_ask_[storage].empty())
 			cache_.run({number_, question(storage)});
@@ -327,20 +326,17 @@ size_t ServedView::ask_all(const std::function<void()> &done)
 int ServedView::ask_now(size_t storage)
 {
 	std::set<size_t> wanted;
-	const auto take = [&] {
+	{
 		const std::lock_guard lock(ask_mutex_);
-		wanted = std::exchange(to_ask_[storage], {});
-		return !wanted.empty();
-	};
-	// A question that arrives meanwhile joins this load.
-	while (take())
-		for (const size_t i : wanted) {
-			try {
-				is_unchanged(files_.files()[i]->server_identity(), {i, 0});
-			} catch (const view::SourceError &error) {
-				failed(error, {i, 0});
-			}
+		wanted.swap(to_ask_[storage]);
+	}
+	for (const size_t i : wanted) {
+		try {
+			is_unchanged(files_.files()[i]->server_identity(), {i, 0});
+		} catch (const view::SourceError &error) {
+			failed(error, {i, 0});
 		}
+	}
 	return -ENODATA;
 }
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <list>
 #include <random>
+#include <ranges>
 #include <semaphore>
 #include <set>
 #include <sstream>
@@ -306,7 +307,7 @@ void Service::stop_all()
 	has_closed_.wait(lock, [this] { return closing_.empty(); });
 }
 
-std::vector<std::string> Service::stop()
+size_t Service::stop()
 {
 	{
 		const std::lock_guard lock(mutex_);
@@ -348,12 +349,15 @@ std::vector<std::string> Service::stop()
 	std::unique_lock lock(mutex_);
 	has_closed_.wait_until(lock, std::max(until, Clock::now() + least_patience),
 			       [this] { return closing_.empty(); });
-	std::vector<std::string> left(closing_.begin(), closing_.end());
-	for (const auto &[name, view] : views_)
-		left.push_back(name);
-	for (const auto &[name, ending] : ending_)
-		left.push_back(name);
-	if (!left.empty())
+	const auto say = [](const std::string &name) {
+		std::fprintf(stderr, "peerdma-viewd: %s: its storage does not answer; ending without it\n",
+			     name.c_str());
+	};
+	std::ranges::for_each(closing_, say);
+	std::ranges::for_each(std::views::keys(views_), say);
+	std::ranges::for_each(std::views::keys(ending_), say);
+	const size_t left = closing_.size() + views_.size() + ending_.size();
+	if (left)
 		folder_->unlock();
 	return left;
 }

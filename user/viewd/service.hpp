@@ -104,9 +104,9 @@ public:
 	Service(const Service &) = delete;
 	Service &operator=(const Service &) = delete;
 
-	// Ends serving; the folder keeps what was published. Returns the views whose storage has not answered: what waits for it does so
-	// until the process ends. Another process may use the folder then.
-	std::vector<std::string> stop();
+	// Ends serving; the folder keeps what was published. Names the views whose storage has not answered on stderr, and returns how many
+	// there are: what waits for it does so until the process ends. Another process may use the folder then.
+	size_t stop();
 
 	// These throw Refused.
 	void publish(const ViewConf &conf);

@@ -433,6 +433,53 @@ TEST_F(Compressed, KeepsWhatAStorageHasBesideOneThatHasAll)
 	}
 	for (std::future<bool> &one : reads)
 		EXPECT_TRUE(one.get());
+	EXPECT_LE(small.used_bytes(), 4 * memory) << "when they have ended, within the bound";
+}
+
+// A file that needs more than its storage's part is read when it is its turn; others of the storage, that come later, do not keep it from
+// that.
+TEST_F(Compressed, ReadsWhatNeedsMoreThanAPartInTurn)
+{
+	const Bytes all = content(9 * MiB);
+	write("a", zstd_of(all, {.window_log = 18}));
+	write("wide", zstd_of(all, {.window_log = 23}));
+	const auto read = [&](const CompressedFile &from, size_t at) {
+		Bytes got(1000);
+		from.read(at, got);
+		return got == part(all, at, at + got.size());
+	};
+	const auto memory_of = [&](const char *name) {
+		Decompressors large(64 * MiB);
+		CompressedFile file(view::open_plain(folder / name), large);
+		while (!file.index(MiB)) {}
+		EXPECT_TRUE(read(file, 0));
+		return large.used_bytes();
+	};
+	const uint64_t most = memory_of("wide") * 3 / 2;
+	ASSERT_LT(memory_of("a"), most / 6);
+	Decompressors small(2 * most, std::chrono::milliseconds(1));
+	const CompressedFile elsewhere(std::make_unique<GateElsewhere>(view::open_plain(folder / "a")), small);
+	auto gate = std::make_unique<Gate>(view::open_plain(folder / "a"));
+	Gate &first_gate = *gate;
+	CompressedFile first(std::move(gate), small), wide(view::open_plain(folder / "wide"), small),
+		later(view::open_plain(folder / "a"), small);
+	for (CompressedFile *file : {&first, &wide, &later})
+		while (!file->index(MiB)) {}
+	EXPECT_TRUE(read(later, 0)); // it has a decompressor
+	const auto read_on = [&](const CompressedFile &from) { return read(from, 1000); };
+	first_gate.closed = true;
+	std::future<bool> first_read = std::async(std::launch::async, read_on, std::cref(first));
+	first_gate.waits.wait(false);
+	std::future<bool> wide_read = std::async(std::launch::async, read_on, std::cref(wide));
+	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // until it waits
+	std::future<bool> later_read = std::async(std::launch::async, read_on, std::cref(later));
+	EXPECT_EQ(later_read.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+	EXPECT_EQ(wide_read.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+	first_gate.closed = false;
+	first_gate.closed.notify_all();
+	EXPECT_TRUE(wide_read.get());
+	EXPECT_TRUE(later_read.get());
+	EXPECT_TRUE(first_read.get());
 }
 
 TEST_F(Compressed, RefusesWhatNeedsTooMuchMemory)

@@ -157,6 +157,29 @@ TEST(ChunkCache, KeepsWhatIsHeldAndWaitsForMemory)
 	EXPECT_TRUE(holds(first, 1));
 }
 
+// What is asked for while it is being done may come too late for that: it is done once more.
+TEST(ChunkCache, RunsOnceMoreWhatIsAskedForMeanwhile)
+{
+	Gate gate;
+	ChunkCache cache(2, 2);
+	const uint64_t view = cache.add([&](uint64_t chunk, std::byte *to) {
+		gate.load(chunk, to);
+		return -ENODATA;
+	});
+	const ChunkKey question = {view, ChunkCache::no_chunk};
+	const std::future<Answer> first = ask(cache, question);
+	gate.wait_for(1);
+	std::future<Answer> second = ask(cache, question), third = ask(cache, question);
+	cache.run(question);
+	EXPECT_EQ(gate.arrived(), 1);
+	gate.open();
+	EXPECT_EQ(second.get().error, -ENODATA);
+	EXPECT_EQ(third.get().error, -ENODATA);
+	EXPECT_TRUE(is_there(first));
+	EXPECT_EQ(gate.arrived(), 2);
+	EXPECT_EQ(cache.counts().misses, 0u);
+}
+
 TEST(ChunkCache, TriesAgainAfterAnError)
 {
 	ChunkCache cache(2, 1);
