@@ -654,7 +654,7 @@ PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);
  *
  * WARNING: pread(2), pwrite(2) and io_uring with O_DIRECT accept the address too, but nothing checks the route then. On
  * md raid1 and raid10 some kernels silently skip a mirror that cannot reach the memory. Use peerdma_read() and
- * peerdma_write() instead. Documentation/limits.md has the details.
+ * peerdma_write() instead. Documentation/io.md has the details.
  * Return: 0 or -errno.
  *   -ENODEV the provider has gone away
  *   -EOPNOTSUPP the module is too old

@@ -315,7 +315,7 @@ struct peerdma_publish {
  * WARNING: read(2), write(2) and io_uring with O_DIRECT accept a proxy address on kernels that pass
  * P2PDMA pages through. Such I/O bypasses the checks of PEERDMA_READ and PEERDMA_WRITE: no reason
  * is reported, errors differ between kernels, and on md raid1 or raid10 some kernels silently skip
- * a leg that cannot reach the memory. See Documentation/limits.md.
+ * a leg that cannot reach the memory. See Documentation/io.md.
  *
  * Errors: -ENOENT no such provider; -ENODEV it is going away; -EINVAL, -EDQUOT see out_reason;
  * -ENOMEM the provider is full; -EPERM.

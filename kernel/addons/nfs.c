@@ -10,7 +10,7 @@
  *
  * All of that can change while the file is open, so it is probed before each request. New
  * transports of a client are of the same kind as its others, so what holds for all of them holds
- * while a request runs. Two exceptions are in Documentation/limits.md: localio that begins, and a
+ * while a request runs. Two exceptions are in Documentation/fabrics.md: localio that begins, and a
  * second address of a server that is added, meanwhile.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

@@ -15,7 +15,7 @@
  * kernels copy in time, and have a flag for the second issue). So the SQE is copied here, to the
  * kernel's own place for the copy, and the copy is read. A command that waits for the one before it
  * in a link begins only after the ring's memory may have been reused: that cannot be helped here
- * (Documentation/limits.md). Drop with 6.12.
+ * (Documentation/io.md). Drop with 6.12.
  */
 static inline void peerdma_uring_keep_sqe(struct io_uring_cmd *cmd)
 {

@@ -24,7 +24,7 @@
  * The result is the device of the next connection, not of the current one, so it may be wrong for a
  * while. That does not harm the bytes: the driver maps each request for the device that sends it, a
  * device that cannot reach peer pages fails to map them, and soft-RoCE copies.
- * Documentation/limits.md has the effect on requests.
+ * Documentation/fabrics.md has the effect on requests.
  */
 #include <linux/blkdev.h>
 #include <linux/completion.h>

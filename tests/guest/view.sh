@@ -69,6 +69,6 @@ prepare_export() {
 	wire
 	mount | grep -q configfs || mount -t configfs none /sys/kernel/config
 }
-exports() { begin --port rdma:10.9.0.2:4420 --nqn-prefix $prefix; }
-# to OPTIONS NAME HOST: connects; prints the controller
-to() { connect "$1,transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=$prefix$2,hostnqn=$3,hostid=11111111-2222-3333-4444-555555555555"; }
+# exports; to OPTIONS NAME HOST: connects, and prints the controller. The service is at $far_ip.
+exports() { begin --port "rdma:$far_ip:4420" --nqn-prefix $prefix; }
+to() { connect "$1,transport=rdma,traddr=$far_ip,trsvcid=4420,nqn=$prefix$2,hostnqn=$3,hostid=11111111-2222-3333-4444-555555555555"; }

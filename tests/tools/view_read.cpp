@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// view_read NAME DEVICE THREADS AT_ONCE: reads all elements of a view as u32 into CUDA device memory. Each thread takes the next
-// AT_ONCE elements when it has none. Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills
-// the memory and 64 KiB around it, and "end" after the last. Prints what was read, as JSON.
+// view_read NAME DEVICE THREADS AT_ONCE [BEFORE]: reads all elements of a view as u32 into CUDA device memory. Each thread takes the
+// next AT_ONCE elements when it has none. Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills
+// the memory and 64 KiB around it, and "end" after the last. Or runs BEFORE, where %AT and %LEN are the place of all that. Prints what was
+// read, as JSON.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,7 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda.h>
@@ -106,12 +109,21 @@ uint64_t bar_offset(const void *memory)
 	return info.bar_offset + offset;
 }
 
+std::string filled_in(std::string command, uint64_t at, uint64_t len)
+{
+	const std::pair<const char *, uint64_t> values[] = {{"%AT", at}, {"%LEN", len}};
+	for (const auto &[name, value] : values)
+		for (size_t found; (found = command.find(name)) != command.npos;)
+			command.replace(found, std::strlen(name), std::to_string(value));
+	return command;
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 {
-	if (argc != 5) {
-		std::fprintf(stderr, "usage: view_read NAME DEVICE THREADS AT_ONCE\n");
+	if (argc < 5 || argc > 6) {
+		std::fprintf(stderr, "usage: view_read NAME DEVICE THREADS AT_ONCE [BEFORE]\n");
 		return 2;
 	}
 	CUcontext context = nullptr;
@@ -133,13 +145,15 @@ int main(int argc, char **argv)
 	const uint64_t place = bar_offset(elements);
 
 	Reader reader(view, info.elements, elements, std::strtoull(argv[4], nullptr, 0));
-	must(host::run(std::string("host begin ") + argv[1] + " " + std::to_string(place) + " " +
-		       std::to_string(bytes)),
-	     "the host does not begin");
+	std::string before =
+		std::string("host begin ") + argv[1] + " " + std::to_string(place) + " " + std::to_string(bytes);
+	if (argc > 5)
+		before = filled_in(argv[5], place - around, bytes + 2 * around);
+	must(host::run(before), before.c_str());
 	const auto start = std::chrono::steady_clock::now();
 	const Total total = reader.run(static_cast<unsigned>(std::atoi(argv[3])), context);
 	const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-	must(host::run("host end"), "the host does not end");
+	must(argc > 5 || host::run("host end"), "the host does not end");
 	must(!total.error, std::strerror(total.error));
 	static constexpr const char *by[] = {"nothing", "cpu", "gpu"};
 	static constexpr const char *where[] = {"nowhere", "storage", "host"};

@@ -47,12 +47,37 @@ check "withdrawn" view withdraw narrow
 same "a name that is taken" "peerdma: tokens: there is such a view already; withdraw it first" "$(said view publish tokens /mnt/data/a)"
 same "nobody but root may publish" "peerdma: permission denied: only root may publish and withdraw views" \
 	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view withdraw tokens --socket $socket)"
+same "nor publish" "peerdma: permission denied: only root may publish and withdraw views" \
+	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view publish other /mnt/data/a --socket $socket)"
+same "nor read a view's device" "head: cannot open '$device' for reading: Permission denied" \
+	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups head -c 1 "$device")"
 check "anybody may look" setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view status --socket $socket
+
+# Headers that are wrong, in a file and on a device: at each 8 bytes, and cut.
+cp "$device" /mnt/data/image
+check "a copy of a view is one" peerdma view info /mnt/data/image --verify
+# wrong_at OFFSET: the copy with other bytes there
+wrong_at() {
+	cp "$device" /mnt/data/image
+	printf '\377\376\375\374\373\372\371\370' | dd of=/mnt/data/image bs=1 seek="$1" conv=notrunc status=none
+}
+is_refused() { ! peerdma view info "$1" >/run/said 2>&1 && grep -q "header" /run/said && ! peerdma view read "$1" >/dev/null 2>&1; }
+for ((at = 8; at < 128; at += 8)); do
+	wrong_at $at
+	is_refused /mnt/data/image || { not_ok "a header that is wrong at byte $at is refused"; diag "$(cat /run/said)"; }
+done
+ok "headers that are wrong are refused"
+wrong_at 40
+modprobe -d "$LAB_KERNEL" loop
+wrong=$(losetup -f --show /mnt/data/image)
+check "so is one of a device" is_refused "$wrong"
+losetup -d "$wrong"
 
 printf x | dd of=/mnt/data/b bs=1 seek=1000 conv=notrunc status=none
 blockdev --flushbufs "$device"
 check "a changed file fails its reads" fails dd if="$device" of=/dev/null bs=64k iflag=direct status=none
 check "which is named" eval "view status tokens | grep -q 'last fault   /mnt/data/b: changed after it was published'"
+check "with its place" eval "view status tokens | grep -q 'at           /mnt/data/b, element 0$'"
 check "as stale" eval "view status tokens | grep -q 'stale        yes'"
 case $(said peerdma view info "$device" --verify) in
 "peerdma: $device: chunk 0 (bytes 4096 to 854095; elements 0 to 399999, from /mnt/data/a, element 0 on) cannot be read"*) ok "and at its place" ;;

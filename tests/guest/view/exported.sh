@@ -69,11 +69,30 @@ same "withdrawn" '' "$(image withdraw $socket taken)"
 published "the other view is there" tokens
 check "for its host" image compare "$disk" /mnt/data/a
 
-dd if="$disk" of=/dev/null bs=4k iflag=direct status=none &
+# Its file changes.
+cp /mnt/data/a /mnt/data/changes
+same "a view of a file that changes" '' "$(image publish $socket changed $'file = /mnt/data/changes\ncodec = u32\nhost = '$me)"
+published "is published" changed
+changed=$(to "$soon" changed $me) || bail "no connection"
+changed_disk=$(disk_of ${prefix}changed) || bail "no disk"
+check "explain says that it is a view" grep -q "a view: u32 in 17 bits, 200001 elements, reduced by the storage" <(peerdma explain "$changed_disk")
+blockdev --flushbufs "$changed_disk"
+printf x >>/mnt/data/changes
+reads_with() { dd if="$changed_disk" of=/dev/null bs=64k skip=1 count=1 "$@" status=none 2>&1 | sed 's/.*: //'; }
+same "past the page cache its reads fail so" "No data available" "$(reads_with iflag=direct)"
+same "through it so" "Input/output error" "$(reads_with)"
+same "and into GPU memory so" "61 0 0" "$(pdio read "$changed_disk" 65536 65536 0 | tail -n 1 | cut -d' ' -f1-3)"
+disconnect "$changed"
+same "it can be withdrawn" '' "$(image withdraw $socket changed)"
+
+while dd if="$disk" of=/dev/null bs=4k iflag=direct status=none 2>/dev/null; do :; done &
 reader=$!
 device=$(field tokens device)
+sleep 0.5
+check "it is read" kill -0 $reader
 same "withdrawn under reads" '' "$(image withdraw $socket tokens)"
 check "its device is gone" fails test -b "$device"
+check "its reads fail" soon 20 ended $reader
 wait $reader
 check "no new connection" fails to "$soon" tokens $me
 disconnect "$controller"

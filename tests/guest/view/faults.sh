@@ -19,6 +19,7 @@ survey() { image survey "$(field "$1" device)" "${@:2}"; }
 image make /mnt/data/first 500001 17 1
 image make /mnt/data/second 50001 17 2
 cat /mnt/data/first /mnt/data/second >/mnt/data/both
+image make /mnt/data/large 1200000 17 3
 begin
 for how in cut grown replaced written removed; do
 	cp /mnt/data/second /mnt/data/victim
@@ -33,14 +34,28 @@ for how in cut grown replaced written removed; do
 	esac
 	# Of 286 blocks of 4 KiB, the second file has elements in those of the second MiB only.
 	same "$how: the first MiB is there, that of the second file is not" "256 30 $((256 * 4096 * 8 / 17)) 550001" \
-		"$(survey $how /mnt/data/both)"
+		"$(survey $how /mnt/data/both ENODATA)"
 	same "$how: it is named, with the place" $'/mnt/data/victim: changed after it was published\n/mnt/data/victim\nTrue' \
 		"$(field $how last_fault fault_file stale)"
 	same "$how: it can be withdrawn" '' "$(image withdraw $socket $how)"
 done
 
+# --- A file that changes while it is read: each element that comes is that of before.
+cp /mnt/data/both /mnt/data/victim
+same "one that changes under reads: a view" '' "$(image publish $socket changing $'file = /mnt/data/victim\ncodec = u32\nprefetch = no')"
+published "changes under reads: is published" changing
+survey changing /mnt/data/both ENODATA >/run/surveyed &
+reader=$!
+has_come() { [ "$(field "$1" reads)" -gt "$2" ]; }
+check "changes under reads: they are under way" soon 20 has_come changing 50
+cp /mnt/data/large /mnt/data/victim
+wait $reader
+same "changes under reads: each element that came is right" 0 $?
+read -r came failed _ </run/surveyed
+check "changes under reads: some came, and some failed" [ "$came" -gt 0 -a "$failed" -gt 0 ]
+same "changes under reads: it can be withdrawn" '' "$(image withdraw $socket changing)"
+
 # --- A value that does not fit, by a mapping, whose first store sets the file's times and no other does on tmpfs.
-image make /mnt/data/large 1200000 17 3
 cp /mnt/data/large /mnt/data/victim
 mkfifo /run/to_poker /run/from_poker
 image poke /mnt/data/victim 700001 </run/to_poker >/run/from_poker &
@@ -51,14 +66,14 @@ read -r _ <&9
 same "a larger view" '' "$(image publish $socket poked $'file = /mnt/data/victim\ncodec = u32')"
 published "is published" poked
 poke 131072
-read -r came failed first last <<<"$(survey poked /mnt/data/large)"
+read -r came failed first last <<<"$(survey poked /mnt/data/large ENODATA)"
 same "a value that does not fit: its MiB fails" 256 "$failed"
 check "the rest is right" [ "$came" = $(((1200000 * 17 / 8 + 4095) / 4096 - 256)) ]
 check "its place is within what failed" [ "$first" -le 700001 -a "$last" -ge 700001 ]
 same "file, element and value are named" $'/mnt/data/victim: element 700001 is 131072, which does not fit into u32:17\n700001' \
 	"$(field poked last_fault fault_element)"
 poke 5
-read -r came failed first last <<<"$(survey poked /mnt/data/large)"
+read -r came failed first last <<<"$(survey poked /mnt/data/large ENODATA)"
 same "another value that fits fails too" 256 "$failed"
 same "and is told by the checksum" "chunk 1: its bytes are not those that were published" "$(field poked last_fault)"
 exec 8>&- 9<&-
@@ -77,7 +92,7 @@ cold
 at=3145728
 bad=$((begin + at / 512))
 drive "0 $bad linear $loop 0" "$bad 32 error" "$((bad + 32)) $((sectors - bad - 32)) linear $loop $((bad + 32))"
-read -r came failed first last <<<"$(survey unreadable /mnt/data/large)"
+read -r came failed first last <<<"$(survey unreadable /mnt/data/large EIO)"
 same "unreadable in the middle: its MiB fails" 256 "$failed"
 check "its place is within what failed" [ "$first" -le $((at / 4)) -a "$last" -ge $(((at + 16384) / 4 - 1)) ]
 same "it is named, with the byte" "/run/files/large: cannot be read at byte $at: Input/output error" "$(field unreadable last_fault)"

@@ -85,7 +85,9 @@ image halves /mnt/data/halves 32
 cp /mnt/data/halves /run/files/halves
 cold
 drive "$(delayed 400)"
-same "a file on a slow drive" '' "$(image publish $socket slow $'file = /run/files/halves\ncodec = u32:u16')"
+timeout -s INT 1 peerdma view publish slow /run/files/halves --codec u32:u16 --wait --socket $socket >/dev/null 2>&1
+same "a file on a slow drive: who waits for it is interrupted" 124 $?
+same "and it is scanned all the same" scanning "$(field slow state)"
 # What it has found is saved every two seconds, the first time well before the end. The drive then holds the rest back, so that the
 # scan is not done before it is killed, however slow this machine is.
 check "what it has found is saved" soon 60 test -s /run/views/slow.scan

@@ -11,9 +11,10 @@ image.py compare DEVICE FILE...         the device's header describes the files,
 image.py halves PATH MIB                writes MIB of u32 below 2^16
 image.py poke PATH ELEMENT              stores each u32 of its input to a mapping of the file; begins with the one that is there, as
                                         the first store sets the file's times. Prints a line after each
-image.py survey DEVICE FILE             reads each 4 KiB past the page cache; what comes without an error must be the elements of the file
-                                        (of u32, in bits; packed, they are kept beside it). Prints how many blocks came and failed, and the first element of the
-                                        first that failed and the last element of the last
+image.py survey DEVICE FILE [ERROR]     reads each 4 KiB past the page cache; what comes without an error must be the elements of the file
+                                        (of u32, in bits; packed, they are kept beside it), and the error must be that one. Prints how
+                                        many blocks came and failed, and the first element of the first that failed and the last
+                                        element of the last
 image.py read DEVICE FILE ORDER [THREADS EACH]
                                         reads all MiB of the data of a view of `halves`, from the device, in that order (numbers with
                                         commas); or by so many threads at once, each so many MiB from another place of the order on.
@@ -149,7 +150,7 @@ def packed(path: str, bits: int, elements: int) -> bytes:
     return bytes(out)
 
 
-def survey(device: str, path: str) -> None:
+def survey(device: str, path: str, error: str = "") -> None:
     block = 4096
     direct = Direct(device, block)
     head = direct.read(0)
@@ -163,8 +164,9 @@ def survey(device: str, path: str) -> None:
         here = min(block, data_bytes - at)
         try:
             got = direct.read(header_bytes + at)
-        except OSError as error:
-            assert error.errno in (errno.EIO, errno.ENODATA, errno.ENOMEM), error
+        except OSError as fault:
+            name = errno.errorcode.get(fault.errno or 0, "")
+            assert name in ([error] if error else ["EIO", "ENODATA", "ENOMEM"]), fault
             failed += 1
             first = at * 8 // bits if first < 0 else first
             last = min((at + here) * 8 // bits, elements - 1)

@@ -59,6 +59,7 @@ class NoDevices final : public viewd::BlockDevices
 		Device(int number, std::string nqn) : number_(number), nqn_(std::move(nqn)) {}
 		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
 		std::string nqn() const override { return nqn_; }
+		std::string note() const override { return "it is not read"; }
 		const int number_;
 		const std::string nqn_;
 	};
@@ -127,8 +128,10 @@ TEST_F(ViewCommand, PublishesAndWithdraws)
 	EXPECT_EQ(shown.status, 0);
 	for (const std::string &part :
 	     std::vector<std::string>{"v: published\n", "hosts        " + host + "\n", "reads        0, 0 bytes\n",
-				      "elements     1010 of u32:17, 2 files, 2.1 KiB\n", "failed       0\n"})
+				      "elements     1010 of u32:17, 2 files, 2.1 KiB\n", "failed       0\n",
+				      "note         it is not read\n"})
 		EXPECT_TRUE(has(shown.out, part)) << part << shown.out;
+	EXPECT_FALSE(has(shown.out, "    at ")) << "no fault, no place";
 	EXPECT_TRUE(has(ask({"status"}).out, "cache: 0 hits")) << "of all views";
 	const json view = ask({"status", "v", "--json"}).parsed();
 	EXPECT_EQ(view["ok"], true);

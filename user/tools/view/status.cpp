@@ -39,6 +39,13 @@ std::string line(const char *what, const std::string &text)
 	return text.empty() ? "" : fmt::format("    {:<11}  {}\n", what, text);
 }
 
+// The place of the last fault, which its words need not have.
+std::string place_text(const Json &view)
+{
+	const std::string file = text_of(view, "fault_file");
+	return file.empty() ? "" : fmt::format("{}, element {}", escaped(file), number_of(view, "fault_element"));
+}
+
 // What publishes a view again, with its files as they are now.
 std::string publish_again_text(const Json &view)
 {
@@ -58,6 +65,7 @@ std::string view_text(const Json &view)
 	text += line("device", escaped(text_of(view, "device")));
 	text += line("nqn", escaped(text_of(view, "nqn")));
 	text += line("hosts", text_of(view, "nqn").empty() ? "" : hosts_text(view));
+	text += line("note", escaped(text_of(view, "note")));
 	text += line("elements",
 		     fmt::format("{} of {}, {} file{}, {}", number_of(view, "elements"),
 				 escaped(text_of(view, "codec")), number_of(view, "files"),
@@ -68,6 +76,7 @@ std::string view_text(const Json &view)
 		text += line("plan", fmt::format("{} of {} ranges passed", number_of(view, "plan_position"), ranges));
 	text += line("failed", fmt::format("{}", number_of(view, "failed_reads")));
 	text += line("last fault", escaped(text_of(view, "last_fault")));
+	text += line("at", place_text(view));
 	if (flag_of(view, "stale"))
 		text += line("stale", "yes: a file has changed since it was scanned. " + publish_again_text(view));
 	return text;
