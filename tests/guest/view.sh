@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # rdma.sh assigns $far_ip
 # Sourced by the tests of views, after lib.sh: peerdma-viewd in this guest.
 
 modprobe -d "$LAB_KERNEL" ublk_drv || bail "no ublk"
