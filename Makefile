@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Targets only; scripts/, qemu/ and tests/ implement them.
 #   K=KERNEL  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
-#   T=switch|switch-vtd|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
+#   T=switch|switch-vtd|bridges|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile|view  tests    TEST=name,name  some of them
 #   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long (2: less still); demo-offload with fewer tokens     LIMIT=seconds  of check-all
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)

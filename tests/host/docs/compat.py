@@ -63,6 +63,7 @@ FEATURES = (
     ("NVMe over RDMA by a network card of the lab that moves the bytes itself, by its own DMA (on 6.12: only that it is refused, with the reason)",
      "card card_io"),
     ("NFS over RDMA by that card", "card_nfs card_nfs_io"),
+    ("a drive by two such cards, of which the nearer one is preferred", "card_ana"),
     ("two such cards, one of them out of the GPU's reach (on 6.12: NFS only)", "card_paths"),
     ("views read through that card", "card_view"),
     ("what is under way by that card when something goes", "card_ways"),

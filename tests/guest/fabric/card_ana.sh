@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# One drive by NVMe over RDMA through two network cards whose own DMA engines move the bytes (tests/kmod/dmacard_rdma.h), one below the
+# GPU's switch and one that reaches the GPU through the host bridge. The kernel's multipath takes the path that the target's asymmetric
+# namespace access (ANA) prefers, and the other one while that is gone; `explain` names the distance of each.
+# group: rdma
+# topologies: bridges
+# kernels: newest
+# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# tier: all
+# variants: plain
+# needs: rdma
+# timeout: 240
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+kernel_has nvmet nvmet-rdma nvme-rdma
+publish
+mib=1048576
+near_ip=10.9.1.1 away_ip=10.9.2.1
+! mountpoint -q /mnt/disk || umount /mnt/disk
+card_begins $near_ip nvme0
+near=$card
+card_begins $away_ip nvme1
+away=$card
+insert peerdma_rdma
+drive=$(nvme_disk nvme2)
+target far "$drive"
+port 1 far rdma ipv4 $near_ip
+port 2 far rdma ipv4 $away_ip
+# prefers NUMBER: the path by this port is optimized, the other one is not
+prefers() {
+	echo non-optimized >"$nvmet/ports/$((3 - $1))/ana_groups/1/ana_state"
+	echo optimized >"$nvmet/ports/$1/ana_groups/1/ana_state"
+}
+prefers 1
+by() { connect "reconnect_delay=1,ctrl_loss_tmo=60,fast_io_fail_tmo=1,keep_alive_tmo=60,transport=rdma,traddr=$1,trsvcid=442$2,nqn=far"; }
+# The far one first, so that the order does not decide.
+other=$(by $away_ip 2) || bail "no connection by the far card"
+one=$(by $near_ip 1) || bail "no connection by the near card"
+disk=$(disk_of far) || bail "no disk"
+path() { local name=${disk#/dev/}; echo "${name%n1}c${1#nvme}n1"; }
+# is_state CONTROLLER STATE: of the path, as the host knows it
+is_state() { [ "$(cat "/sys/class/block/$(path "$1")/ana_state")" = "$2" ]; }
+check "both paths have come" soon 10 [ -e "/sys/class/block/$(path "$one")" -a -e "/sys/class/block/$(path "$other")" ]
+# by_card DESCRIPTION CARD OTHER: a write and a read go direct, by the card and not by the other one
+by_card() {
+	record_anew "$near"
+	record_anew "$away"
+	moves "$1" "$disk" 0 $((2 * mib))
+	same "$1: at the GPU, by that card" $((4 * mib)) "$(recorded "$2" | cut -d' ' -f1)"
+	same "$1: at the GPU, by the other one" 0 "$(recorded "$3" | cut -d' ' -f1)"
+}
+check "the host knows which path is preferred" soon 20 is_state "$other" non-optimized
+peerdma explain "$disk" >/tmp/said
+diag "$(cat /tmp/said)"
+check "explain: the near card's distance" grep -Eq "$near.* distance 4, bus address" /tmp/said
+check "explain: the far card's is longer" grep -Eq "$away.* distance [6-9], host bridge" /tmp/said
+by_card "the near card is preferred" "$near" "$away"
+
+rm $nvmet/ports/1/subsystems/far
+check "the near card's path goes" soon 20 eval '! live $one'
+by_card "without it" "$away" "$near"
+ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far
+check "the near card's path is back" soon 60 live "$one"
+check "and is preferred again" soon 20 is_state "$one" optimized
+by_card "the near card's path is back" "$near" "$away"
+
+prefers 2
+check "the host knows that the far one is preferred now" soon 20 is_state "$other" optimized
+check "and the near one not" soon 20 is_state "$one" non-optimized
+by_card "the far card is preferred" "$away" "$near"
+
+for controller in "$one" "$other"; do disconnect "$controller"; done
+for controller in "$one" "$other"; do check "$controller goes" soon 20 no_controller "$controller"; done
+no_targets
+wipefs -qa "$drive"
+rmmod peerdma_rdma
+cards_end
+plan $tap_n
