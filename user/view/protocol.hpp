@@ -19,8 +19,8 @@
 // share of the memory that a stream has, as the reads go on. The next plan of the view replaces it, [] or the view's withdrawal ends
 // it. It has at most 1,048,576 ranges, and takes 16 bytes for each.
 //
-// Anybody may ask for the status; root and the service's own user may publish, withdraw and plan. A request has at most 1 MiB, one of
-// theirs 48 MiB, and all of it must be there within 10 s.
+// Anybody may ask for the status; root and the service's own user may publish, withdraw and plan. Their requests have at most 48 MiB, those
+// of others 4 KiB, and all of one must be there within 10 s.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,9 @@ namespace view
 
 inline constexpr const char *default_socket = "/run/peerdma/viewd.sock";
 inline constexpr const char *default_conf_dir = "/etc/peerdma/views.d";
-// The most bytes of a request; of one of a peer that may change something.
-inline constexpr size_t max_request = 1 << 20, max_change = 48 << 20;
+// The most bytes of a request of a peer that may change something; of one that may not, whose text costs the service little then; and
+// of one to publish.
+inline constexpr size_t max_change = 48 << 20, max_question = 4096, max_request = 1 << 20;
 inline constexpr size_t max_planned_ranges = 1 << 20; // of a plan
 
 } // namespace view

@@ -34,6 +34,7 @@ using json = nlohmann::ordered_json;
 
 // Connections at a time, of each user who may change nothing, of all of them, and of those who may. More are closed.
 constexpr int64_t most_of_a_user = 16, most_of_others = 256, most_of_changers = 64;
+constexpr const char *not_permitted = "permission denied: only root may publish and withdraw views";
 // What is taken before others have a turn.
 constexpr int pieces_at_once = 64, connections_at_once = 64;
 
@@ -138,10 +139,20 @@ std::string refusal(const std::string &why)
 	return json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+std::string too_large(bool may_change)
+{
+	if (may_change)
+		return refusal(fmt::format("the request is too large; expected at most {} bytes", view::max_change));
+	return refusal(fmt::format("{}; what others ask has at most {} bytes", not_permitted, view::max_question));
+}
+
 } // namespace
 
 std::string answer(Service &service, std::string_view request, bool may_change)
 {
+	// Parsing takes a time that grows faster than the text.
+	if (!may_change && request.size() > view::max_question)
+		return too_large(may_change);
 	try {
 		const Request asked(request);
 		const std::string op = asked.rest.is_object() ? text_at(asked.rest, "op") : "";
@@ -150,7 +161,7 @@ std::string answer(Service &service, std::string_view request, bool may_change)
 		if (op != "publish" && op != "withdraw" && op != "plan")
 			return refusal("unknown request");
 		if (!may_change)
-			return refusal("permission denied: only root may publish and withdraw views");
+			return refusal(not_permitted);
 		const std::string name = text_at(asked.rest, "name");
 		if (op == "publish")
 			service.publish(view::parse_conf(name, name, text_at(asked.rest, "conf")));
@@ -193,7 +204,7 @@ ControlSocket::ControlSocket(const std::string &path, std::chrono::milliseconds 
 // Somebody who has connected: sends a request and closes that direction, then reads the answer.
 struct ControlSocket::Connection {
 	Connection(int of, uid_t who, bool may, std::chrono::milliseconds most_time)
-		: fd(of), uid(who), may_change(may), most(may_change ? view::max_change : view::max_request),
+		: fd(of), uid(who), may_change(may), most(may_change ? view::max_change : view::max_question),
 		  patience(most_time)
 	{
 	}
@@ -208,9 +219,7 @@ struct ControlSocket::Connection {
 			return false;
 		if (has_ended && !is_answered) {
 			const Clock::time_point began = Clock::now();
-			said = is_too_large ? refusal(fmt::format("the request is too large; expected at most {} bytes",
-								  most)) :
-					      answer(service, request, may_change);
+			said = is_too_large ? too_large(may_change) : answer(service, request, may_change);
 			std::string().swap(request);
 			is_answered = true;
 			took = Clock::now() - began;

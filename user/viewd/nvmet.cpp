@@ -132,10 +132,10 @@ void Nvmet::make_port(const NvmetPort &port)
 	port_numbers_.push_back(std::to_string(free));
 }
 
-void Nvmet::add(const std::string &nqn, const std::string &serial, const std::string &device,
+void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,
 		const std::vector<std::string> &hosts)
 {
-	const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
+	const fs::path subsystem = root_ / "subsystems" / nqn;
 	// What a service before has left. The kernel disconnects a host that it no longer allows, or of a port that is given up, only with
 	// the subsystem.
 	if (may_more(nqn, hosts) || get(subsystem / "attr_serial") != serial)
@@ -151,6 +151,8 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, const std::st
 		if (const std::error_code error = make_link(root_ / "hosts" / host, link))
 			fail(link, error.value());
 	}
+	const std::vector<std::string> left = names_in(subsystem / "namespaces");
+	const fs::path space = subsystem / "namespaces" / (left.empty() ? std::to_string(nsid) : left.front());
 	make_folder(space);
 	if (get(space / "enable") != "1" || get(space / "device_path") != device) {
 		if (get(space / "enable") == "1")
@@ -158,6 +160,9 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, const std::st
 		set(space / "device_path", device);
 		set(space / "enable", "1");
 	}
+	if (may_more(nqn, hosts))
+		throw std::runtime_error(
+			fmt::format("{}: hosts that may no longer connect cannot be removed", subsystem.string()));
 	// The last: from here on hosts may connect. The first subsystem of a port opens it.
 	for (const std::string &number : port_numbers_) {
 		const fs::path port = root_ / "ports" / number;
@@ -216,17 +221,20 @@ void Nvmet::remove_others(const std::string &serial, const std::string &nqn) noe
 void Nvmet::remove(const std::string &nqn) noexcept
 {
 	try {
-		const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
+		const fs::path subsystem = root_ / "subsystems" / nqn;
 		std::error_code ignored;
 		if (!fs::is_directory(subsystem, ignored))
 			return;
 		close(nqn);
-		try {
-			set(space / "enable", "0");
-		} catch (const std::exception &) {
-			// It is not enabled.
+		for (const std::string &number : names_in(subsystem / "namespaces", ignored)) {
+			const fs::path space = subsystem / "namespaces" / number;
+			try {
+				set(space / "enable", "0");
+			} catch (const std::exception &) {
+				// It is not enabled.
+			}
+			fs::remove(space, ignored);
 		}
-		fs::remove(space, ignored);
 		for (const std::string &host : names_in(subsystem / "allowed_hosts", ignored))
 			fs::remove(subsystem / "allowed_hosts" / host, ignored);
 		fs::remove(subsystem, ignored);

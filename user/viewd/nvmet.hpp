@@ -26,9 +26,14 @@ public:
 	// std::runtime_error.
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
 
+	// What a namespace's number is less than, or is.
+	static constexpr unsigned most_namespaces = 1024;
+
 	// A subsystem of one namespace, to which these hosts may connect. serial: 20 characters, of the subsystem; by it what this
-	// service or one before has exported is known from what an administrator has. Throws std::runtime_error.
-	void add(const std::string &nqn, const std::string &serial, const std::string &device,
+	// service or one before has exported is known from what an administrator has. nsid: the namespace's number, from 1 on. A host that
+	// connects again sends its reads to the number that it knows: it must be another one than that of a device before. Throws
+	// std::runtime_error.
+	void add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,
 		 const std::vector<std::string> &hosts);
 	// Disconnects all hosts of what was exported with this serial, if that has another NQN or lets more connect than these. Before
 	// the device answers again, as it may have held reads of a host that is no longer allowed. Throws std::runtime_error.

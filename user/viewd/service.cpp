@@ -126,12 +126,14 @@ struct DeviceRecord {
 		in >> record.cookie >> record.header;
 		return in && record.cookie ? record : DeviceRecord();
 	}
-	static DeviceRecord of(uint32_t header)
+	static DeviceRecord of(uint32_t header, unsigned remainder)
 	{
+		constexpr uint64_t period = BlockDevices::cookie_period;
 		std::random_device random;
 		DeviceRecord record = {0, header};
 		while (!record.cookie)
-			record.cookie = static_cast<uint64_t>(random()) << 32 | random();
+			record.cookie =
+				(static_cast<uint64_t>(random()) << 32 | random()) / period * period + remainder;
 		return record;
 	}
 	std::string text() const { return fmt::format("{} {}\n", cookie, header); }
@@ -319,6 +321,16 @@ size_t Service::stop()
 	for (const auto &[name, view] : views_)
 		view->begin_to_end();
 	const Clock::time_point until = Clock::now() + options_.last_patience;
+	const auto end = [&](const std::string &name, std::unique_ptr<Published> &view) {
+		if (!view)
+			return;
+		const bool has_ended = view->end(std::max(until, Clock::now() + least_patience));
+		// Readers of the device that an earlier service left would wait for the next service.
+		if (has_ended || !view->has_taken_left())
+			try_remove_left(name);
+		if (has_ended)
+			close_files(std::move(view));
+	};
 	try {
 		while (!views_.empty()) {
 			const auto view = views_.begin();
@@ -329,20 +341,13 @@ size_t Service::stop()
 		std::vector<std::string> names;
 		for (const auto &[name, ending] : ending_)
 			names.push_back(name);
-		for_each_at_once(names, [&](const std::string &name) {
-			std::unique_ptr<Published> &view = ending_.at(name).view;
-			const bool has_ended = view->end(std::max(until, Clock::now() + least_patience));
-			// Readers of the device that an earlier service left would wait for the next service.
-			if (has_ended || !view->has_taken_left())
-				try_remove_left(name);
-			if (has_ended)
-				close_files(std::move(view));
-		});
+		for_each_at_once(names, [&](const std::string &name) { end(name, ending_.at(name).view); });
 	} catch (const std::exception &) {
 		// Out of memory: end the rest one after the other, in place.
 		for (auto &[name, view] : views_)
-			if (view->end(std::max(until, Clock::now() + least_patience)))
-				close_files(std::move(view));
+			end(name, view);
+		for (auto &[name, ending] : ending_)
+			end(name, ending.view);
 	}
 	std::erase_if(ending_, [](const auto &ending) { return !ending.second.view; });
 	std::erase_if(views_, [](const auto &view) { return !view.second; });
@@ -448,6 +453,18 @@ size_t Service::count_held() const
 
 fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }
 
+// Of the next cookie. The file is written first: no two services use one in turn.
+unsigned Service::next_remainder()
+{
+	const std::lock_guard lock(remainder_mutex_);
+	std::istringstream in(folder_->read("", ".remainder"));
+	unsigned last = std::random_device()();
+	in >> last;
+	const unsigned next = (last % BlockDevices::cookie_period + 1) % BlockDevices::cookie_period;
+	folder_->write("", ".remainder", fmt::format("{}\n", next));
+	return next;
+}
+
 void Service::publish(const ViewConf &conf)
 {
 	const std::lock_guard change(change_mutex_);
@@ -499,6 +516,8 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 	} catch (const std::exception &error) {
 		view.state = State::failed;
 		view.error = fmt::format("no thread for it: {}", error.what());
+		// Its reads would wait for ever.
+		try_remove_left(conf.name);
 	}
 }
 
@@ -979,7 +998,7 @@ Service::Unsaved Service::scan(Published &view)
 		record = {};
 	}
 	if (!record.cookie) {
-		record = DeviceRecord::of(header_sum);
+		record = DeviceRecord::of(header_sum, next_remainder());
 		folder_->write(name, ".device", record.text());
 	}
 	// It is read before this returns: the kernel looks for partitions.

@@ -4,7 +4,7 @@
 //
 // A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.index-N, the index of its N-th file, if that is
 // compressed; NAME.device, a number that its device carries, with what it had; and, of a view that was published by a request,
-// NAME.conf, what it is made of. A service that begins anew after one that was killed goes on from there, with the same devices if the kernel has
+// NAME.conf, what it is made of; and .remainder, of the last of those numbers. A service that begins anew after one that was killed goes on from there, with the same devices if the kernel has
 // kept them.
 //
 // Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
@@ -58,6 +58,8 @@ class BlockDevices
 {
 public:
 	virtual ~BlockDevices() = default;
+	// The cookies of so many devices, one made after the other, differ modulo this.
+	static constexpr unsigned cookie_period = 1024;
 	// Takes over the device that a service before has left with this cookie, if there is one; else makes one with it. cookie: not 0.
 	// Throws std::runtime_error.
 	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, uint64_t cookie) = 0;
@@ -158,14 +160,16 @@ private:
 	template <class Work> static bool unless_stopped(const Published &view, const Work &work);
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
 	std::filesystem::path definition_of(const std::string &name) const;
+	unsigned next_remainder();
 
 	const Options options_;
 	const std::unique_ptr<const StateFolder> folder_;
 	BlockDevices &devices_;
 	view::Decompressors decompressors_;
 	ChunkCache cache_;
-	Turns turns_;             // to scan, of views; each takes one for a while
-	std::mutex change_mutex_; // serializes publish(), withdraw() and reload(); protects is_left_discarded_
+	Turns turns_;                // to scan, of views; each takes one for a while
+	std::mutex remainder_mutex_; // protects the file of the last cookie's remainder
+	std::mutex change_mutex_;    // serializes publish(), withdraw() and reload(); protects is_left_discarded_
 	// Whether what services before have left of views that are gone was removed: once the definitions can be read.
 	bool is_left_discarded_ = false;
 	mutable std::mutex mutex_; // protects the members below

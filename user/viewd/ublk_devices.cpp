@@ -27,18 +27,21 @@ private:
 	const ublk::Request request_;
 };
 
+// Of the NVMe subsystem that exports a view's device. Of 20 characters: the kernel fills shorter ones up with spaces.
+std::string serial_of(uint64_t cookie) { return fmt::format("{:020x}", cookie); }
+
 class UblkDevice final : public BlockDevice
 {
 public:
 	// nvmet: nullptr: it is not exported
 	UblkDevice(std::unique_ptr<ublk::Device> device, std::string note, Nvmet *nvmet, std::string nqn,
-		   const std::string &serial, const std::vector<std::string> &hosts)
+		   uint64_t cookie, const std::vector<std::string> &hosts)
 		: device_(std::move(device)), note_(std::move(note)), nvmet_(nvmet), nqn_(std::move(nqn))
 	{
 		if (!nvmet_)
 			return;
 		try {
-			nvmet_->add(nqn_, serial, path(), hosts);
+			nvmet_->add(nqn_, serial_of(cookie), 1 + cookie % Nvmet::most_namespaces, path(), hosts);
 		} catch (...) {
 			nvmet_->remove(nqn_);
 			throw;
@@ -61,8 +64,7 @@ private:
 	const std::string nqn_;
 };
 
-// Of the NVMe subsystem that exports a view's device. Of 20 characters: the kernel fills shorter ones up with spaces.
-std::string serial_of(uint64_t cookie) { return fmt::format("{:020x}", cookie); }
+static_assert(BlockDevices::cookie_period == Nvmet::most_namespaces);
 
 } // namespace
 
@@ -117,7 +119,7 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
 	nvmet_.remove_others(serial, exports_ ? nqn : "");
 	return std::make_unique<UblkDevice>(std::move(device), std::move(note), exports_ ? &nvmet_ : nullptr, nqn,
-					    serial, conf.hosts);
+					    cookie, conf.hosts);
 }
 
 bool UblkDevices::remove_left(const std::string &name, uint64_t cookie)

@@ -85,6 +85,27 @@ same "and into GPU memory so" "61 0 0" "$(pdio read "$changed_disk" 65536 65536 
 disconnect "$changed"
 same "it can be withdrawn" '' "$(image withdraw $socket changed)"
 
+# Published again from another file while a host that waits for its target has a read under way.
+image make /mnt/data/b 200001 17 2
+same "a view that is published again" '' "$(image publish $socket again $'file = /mnt/data/a\ncodec = u32\nhost = '$me)"
+published "is published" again
+again=$(to "reconnect_delay=5,ctrl_loss_tmo=60" again $me) || bail "no connection"
+again_disk=$(disk_of ${prefix}again) || bail "no disk"
+at() { dd if="$again_disk" bs=4096 skip=20 count=1 iflag=direct status=none 2>/dev/null; }
+at >/run/before
+same "withdrawn" '' "$(image withdraw $socket again)"
+at >/run/late &
+late=$!
+same "published again, from another file" '' "$(image publish $socket again $'file = /mnt/data/b\ncodec = u32\nhost = '$me)"
+published "is published again" again
+check "its host connects again" soon 30 live "$again"
+check "a read of before has ended" soon 30 ended $late
+wait $late
+check "and has none of the new view's bytes" fails test -s /run/late
+check "nor do those that come later" eval "at >/run/later; ! test -s /run/later"
+disconnect "$again"
+same "it can be withdrawn" '' "$(image withdraw $socket again)"
+
 while dd if="$disk" of=/dev/null bs=4k iflag=direct status=none 2>/dev/null; do :; done &
 reader=$!
 device=$(field tokens device)

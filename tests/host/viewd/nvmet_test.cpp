@@ -45,7 +45,7 @@ protected:
 	std::string why_not(const std::vector<std::string> &hosts = {"host"}) const
 	{
 		try {
-			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "serial", "/dev/ublkb0", hosts);
+			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "serial", 7, "/dev/ublkb0", hosts);
 		} catch (const std::runtime_error &error) {
 			return error.what();
 		}
@@ -69,6 +69,35 @@ TEST_F(NvmetTree, APortIsOpenedLast)
 	std::string serial;
 	std::ifstream(root / "subsystems/q/attr_serial") >> serial;
 	EXPECT_EQ(serial, "serial");
+}
+
+// Hosts that connect again send their reads to the number of the device before.
+TEST_F(NvmetTree, ANamespaceHasItsNumber)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	put("subsystems/q/attr_serial", "serial");
+	EXPECT_EQ("", why_not());
+	EXPECT_FALSE(fs::exists(root / "subsystems/q/namespaces/7")) << "there is one that a service before has left";
+	fs::remove_all(root / "subsystems/q/namespaces/1");
+	put("subsystems/q/namespaces/7/enable", "0");
+	put("subsystems/q/namespaces/7/device_path", "");
+	EXPECT_EQ("", why_not());
+	std::string device;
+	std::ifstream(root / "subsystems/q/namespaces/7/device_path") >> device;
+	EXPECT_EQ(device, "/dev/ublkb0");
+	viewd::Nvmet(root, {}).remove("q");
+	std::string enabled;
+	std::ifstream(root / "subsystems/q/namespaces/7/enable") >> enabled;
+	EXPECT_EQ(enabled, "0");
+}
+
+// One that cannot be removed: as a folder with something in it, here.
+TEST_F(NvmetTree, DoesNotOpenAPortToHostsThatMayNoLongerConnect)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	fs::create_directories(root / "subsystems/q/allowed_hosts/before/x");
+	EXPECT_EQ((root / "subsystems/q").string() + ": hosts that may no longer connect cannot be removed", why_not());
+	EXPECT_FALSE(fs::exists(fs::symlink_status(root / "ports/1/subsystems/q")));
 }
 
 // Of a view whose hosts may be fewer than before.

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -88,6 +89,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using viewd::ServedView;
 using viewd::Service;
+using Strings = std::vector<std::string>;
 
 class FakeDevices final : public viewd::BlockDevices
 {
@@ -153,6 +155,16 @@ public:
 class ViewService : public ::testing::Test, protected TemporaryFiles
 {
 protected:
+	// What the folder has, without what is of no view.
+	Strings kept() const
+	{
+		Strings names;
+		for (const fs::path &path : fs::directory_iterator(folder / "state"))
+			if (path.filename() != ".remainder")
+				names.push_back(path.filename());
+		return names;
+	}
+
 	void begin()
 	{
 		service.emplace(Service::Options{.folder = folder / "state",
@@ -222,7 +234,7 @@ TEST_F(ViewService, PublishesAndWithdraws)
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
 	EXPECT_EQ(ask({{"op", "status"}})["views"], json::array());
 	EXPECT_TRUE(devices.views.empty());
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}})["error"], "v: there is no such view");
 }
 
@@ -367,7 +379,7 @@ TEST_F(ViewService, RefusesNonsense)
 	for (const std::string text :
 	     {"", "{", "[]", "7", "{\"op\":7}", "{\"op\":\"publish\",\"name\":[],\"conf\":{}}", "\xff\xfe"})
 		EXPECT_TRUE(json::parse(viewd::answer(*service, text, true)).contains("error")) << text;
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 	EXPECT_TRUE(ask({{"op", "status"}}, false).contains("views")) << "anybody may look";
 }
 
@@ -418,7 +430,6 @@ protected:
 		devices.removed.clear();
 		begin();
 	}
-	using Strings = std::vector<std::string>;
 	using Numbers = std::vector<int>;
 
 private:
@@ -565,6 +576,57 @@ TEST_F(KilledViewService, DoesNotTakeOverTheDeviceOfAnotherView)
 	EXPECT_EQ(settled("first")["device"], "/dev/fake6");
 }
 
+// Its reads would wait for ever.
+TEST_F(KilledViewService, RemovesTheDeviceOfAViewWithoutAThread)
+{
+	const std::string text = "file = " + write("a", tokens(1000, 17)) + "\ncodec = u32";
+	define("v.conf", text);
+	begin();
+	settled("v");
+	kill();
+	// The device is kept while nobody knows what the definition says.
+	fs::remove(folder / "views.d/v.conf");
+	fs::create_symlink("v.conf", folder / "views.d/v.conf");
+	begin_after_kill();
+	ASSERT_EQ(devices.removed, Strings());
+	fs::remove(folder / "views.d/v.conf");
+	define("v.conf", text);
+	pthread_attr_t before, attributes;
+	ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+	ASSERT_EQ(pthread_attr_init(&attributes), 0);
+	ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{1} << 46), 0); // more than a process can have
+	ASSERT_EQ(pthread_setattr_default_np(&attributes), 0);
+	service->reload();
+	pthread_setattr_default_np(&before);
+	pthread_attr_destroy(&before);
+	pthread_attr_destroy(&attributes);
+	EXPECT_TRUE(view_of("v").value("error", "").starts_with("no thread for it")) << view_of("v");
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+// By the remainder hosts tell what they knew from what is there now.
+TEST_F(KilledViewService, DevicesInTurnHaveCookiesOfDifferentRemainders)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	std::optional<uint64_t> last;
+	for (const bool is_new : {false, false, true, false}) {
+		if (is_new) {
+			kill();
+			begin_after_kill();
+		} else if (!last) {
+			begin();
+		}
+		publish("v", "file = " + path + "\ncodec = u32");
+		settled("v");
+		ASSERT_EQ(devices.cookies.size(), 1u);
+		const uint64_t cookie = devices.cookies.begin()->second, remainder = cookie % 1024;
+		EXPECT_GE(cookie, 1024u);
+		EXPECT_EQ(remainder, last ? (*last + 1) % 1024 : remainder);
+		last = remainder;
+		service->withdraw("v");
+	}
+}
+
 // Killed while a device is made: what is left is found all the same.
 TEST_F(KilledViewService, KnowsADeviceBeforeItIsMade)
 {
@@ -631,7 +693,7 @@ TEST_F(KilledViewService, AWithdrawnViewKeepsNoDeviceWhoseStorageDoesNotAnswer)
 		std::this_thread::sleep_for(10ms);
 	EXPECT_TRUE(view_of("v").is_null());
 	EXPECT_EQ(devices.taken_over, Numbers{}) << "its thread takes over nothing any more";
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 }
 
 // A command for which there is no memory changes nothing. From the removal of the device on it needs none.
@@ -657,6 +719,23 @@ TEST_F(ViewService, WithdrawsWithoutMemory)
 	}
 	EXPECT_GT(failures, 2);
 	EXPECT_TRUE(devices.views.empty());
+}
+
+TEST_F(ViewService, StopsWithoutMemory)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	publish("w", "file = " + path + "\ncodec = u32");
+	for (int left = 0; left < 12; left++) {
+		ASSERT_EQ(settled("v")["state"], "published");
+		ASSERT_EQ(settled("w")["state"], "published");
+		allocations_left = left;
+		service->stop();
+		allocations_left = -1;
+		EXPECT_TRUE(devices.views.empty()) << left;
+		begin();
+	}
 }
 
 TEST_F(ViewService, TakesPlans)
@@ -685,6 +764,13 @@ TEST_F(ViewService, TakesPlans)
 	EXPECT_EQ(settled("v")["plan_ranges"], 3) << "it has the one of before";
 	EXPECT_EQ(plan("[]"), "");
 	EXPECT_EQ(settled("v")["plan_ranges"], json());
+	// Not parsed: that takes minutes.
+	std::string objects = "[{}";
+	while (objects.size() < 1 << 20)
+		objects += ",{}";
+	EXPECT_EQ(
+		plan((objects + "]").c_str(), false),
+		"permission denied: only root may publish and withdraw views; what others ask has at most 4096 bytes");
 	std::string many = "[";
 	for (size_t i = 0; i < 10000; i++)
 		many += "[7,1],";
@@ -862,7 +948,7 @@ TEST_F(ViewService, PublishesCompressedFiles)
 	EXPECT_TRUE(fs::exists(folder / "state/v.index-0"));
 	for (const char *name : {"v", "bytes", "plain"})
 		EXPECT_EQ(ask({{"op", "withdraw"}, {"name", name}}), json::object());
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 }
 
 TEST_F(ViewService, BeginsInSpiteOfNonsenseInItsFolder)
@@ -900,7 +986,7 @@ TEST_F(ViewService, WithdrawnWhileItScansItLeavesNothing)
 	const std::string path = write("a", tokens(3000000, 17));
 	publish("v", "file = " + path + "\ncodec = u32");
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 }
 
 TEST_F(ViewService, PublishesWhatIsDefined)
@@ -932,7 +1018,7 @@ TEST_F(ViewService, PublishesWhatIsDefined)
 	service->reload();
 	EXPECT_TRUE(ask({{"op", "status"}})["views"].empty()) << "no directory is an empty one";
 	EXPECT_TRUE(devices.views.empty());
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 }
 
 TEST_F(ViewService, ABadDefinitionStopsNoOther)
@@ -1106,7 +1192,7 @@ TEST_F(KilledViewService, DiscardsDevicesOfNoView)
 	undefine("v.conf");
 	begin_after_kill();
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 
 	// Nor may a device that clients know go on with other contents: its size, and what they have cached, are of the old ones.
 	publish("v", "file = " + path + "\ncodec = u32");
@@ -1196,7 +1282,7 @@ TEST_F(ViewService, LeavesNoFileOfAViewThatIsGone)
 	for (const char *name : {"v.scan", "v.index-3", "v.index-10", "v.scan.new", "v.device"})
 		std::ofstream(folder / "state" / name) << "x";
 	begin();
-	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	EXPECT_EQ(kept(), Strings());
 }
 
 // What cannot be read is not taken for nothing.
