@@ -20,6 +20,7 @@ using json = nlohmann::json;
 
 constexpr int saved_version = 1;
 constexpr size_t read_at_once = 64 << 10;
+constexpr uint64_t in_order = 1 << 20; // so near to the end of the last read
 constexpr size_t max_points = 1 << 18; // 6 MiB. Beyond that every other one is dropped
 constexpr uint64_t max_bytes = 1ULL << 60;
 constexpr uint64_t max_spacing = 1ULL << 40;
@@ -298,7 +299,10 @@ void CompressedFile::read(uint64_t offset, std::span<std::byte> to) const
 		if (offset + to.size() == size_)
 			stream.finish(size_);
 	};
-	decompressors_.with({this, storage(), offset, offset + to.size(), from.first, memory_, stopped_}, begin, use);
+	const uint64_t before = last_end_.exchange(offset + to.size());
+	const bool follows = offset + in_order >= before && offset <= before + in_order;
+	decompressors_.with({this, storage(), offset, offset + to.size(), from.first, memory_, follows, stopped_},
+			    begin, use);
 }
 
 void CompressedFile::stop()

@@ -80,7 +80,7 @@ private:
 	mutable std::mutex mutex_;             // protects points_ and spacing_
 	mutable std::vector<Point> points_;    // in order
 	mutable uint64_t spacing_ = 256 << 10; // the least between points, decompressed
-	mutable std::atomic<uint64_t> restarts_ = 0;
+	mutable std::atomic<uint64_t> restarts_ = 0, last_end_ = 0;
 	std::atomic<bool> stopped_ = false;
 };
 

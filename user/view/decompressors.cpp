@@ -18,6 +18,8 @@ constexpr size_t buffer_bytes = 256 << 10;
 constexpr size_t kept_most = 64 << 10; // when the buffer is full
 // What another reader is expected to read meanwhile. Beyond that a stream of its own is begun.
 constexpr uint64_t near = 64 << 20;
+// For how long a reader in order has what it has begun, in times of what that took: a fifth of all time at most is spent on beginning.
+constexpr int turn = 4;
 
 } // namespace
 
@@ -102,11 +104,13 @@ uint64_t Decompressors::part() const { return most() / std::max<size_t>(storages
 
 bool Decompressors::has_share(uint64_t memory, uint64_t used) const { return !used || used + memory <= part(); }
 
-uint64_t Decompressors::busy(uint64_t storage) const
+// Streams that another reader cannot have the memory of now.
+uint64_t Decompressors::in_use(uint64_t storage) const
 {
+	const Clock::time_point now = Clock::now();
 	uint64_t memory = 0;
 	for (const Slot &slot : slots_)
-		memory += slot.busy && slot.storage == storage ? slot.memory : 0;
+		memory += (slot.busy || slot.kept_until > now) && slot.storage == storage ? slot.memory : 0;
 	return memory;
 }
 
@@ -132,12 +136,17 @@ bool Decompressors::is_first_in_line(const Wanted &wanted, uint64_t position) co
 	});
 }
 
-// Frees idle streams of one storage, or of all (0), until `bytes` are free.
-void Decompressors::forget_idle(uint64_t storage, uint64_t bytes)
+// Frees idle streams of one storage, or of all (0), until `bytes` are free. Each storage but the one that asks keeps the one that it used
+// last. Those that are kept for their readers are freed only if nobody asks: the memory is beyond the bound then.
+void Decompressors::forget_idle(uint64_t storage, uint64_t bytes, uint64_t asks)
 {
+	const Clock::time_point now = Clock::now();
 	for (Place at = slots_.begin(); bytes && at != slots_.end();) {
 		const Place next = std::next(at);
-		if (!at->busy && (!storage || at->storage == storage)) {
+		const bool is_last = at->storage != asks && std::none_of(next, slots_.end(), [&](const Slot &slot) {
+					     return slot.storage == at->storage;
+				     });
+		if (!at->busy && (!asks || at->kept_until <= now) && !is_last && (!storage || at->storage == storage)) {
 			used_ -= at->memory;
 			bytes -= std::min(bytes, at->memory);
 			slots_.erase(at);
@@ -146,9 +155,9 @@ void Decompressors::forget_idle(uint64_t storage, uint64_t bytes)
 	}
 }
 
-// Makes room for one more stream, or for none: what is kept is within the bound then. If busy streams of other storages leave less than
-// the storage's own part, that is kept all the same, beyond the bound.
-void Decompressors::make_room(uint64_t storage, uint64_t memory)
+// Makes room for one more stream of the storage that asks, or for none. If streams in use of other storages leave less than its own part,
+// that is kept all the same, beyond the bound.
+void Decompressors::make_room(uint64_t storage, uint64_t memory, uint64_t asks)
 {
 	uint64_t of_storage = 0, busy_elsewhere = 0;
 	for (const Slot &slot : slots_) {
@@ -159,14 +168,17 @@ void Decompressors::make_room(uint64_t storage, uint64_t memory)
 		return used + memory - std::min(used + memory, limit);
 	};
 	if (busy_elsewhere + part() <= most())
-		forget_idle(0, excess(used_, most()));
+		forget_idle(0, excess(used_, most()), asks);
 	else
-		forget_idle(storage, excess(of_storage, part()));
+		forget_idle(storage, excess(of_storage, part()), asks);
 }
 
-// Whether one that came before it waits for memory of the same storage's part. Those that come later would keep it busy.
-bool Decompressors::is_behind(const Wanted &wanted)
+// Whether one that came before it waits for memory of the same storage's part. Those that come later would keep it busy. kept: the stream
+// that it goes on with, if there is one.
+bool Decompressors::is_behind(const Wanted &wanted, const Slot *kept)
 {
+	if (kept && kept->kept_until > Clock::now())
+		return false;
 	for (const Wanted *other : waiting_) {
 		if (other == &wanted)
 			break;
@@ -185,17 +197,18 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 		if (wanted.stopped)
 			throw SourceError("a compressed file is read no more", ECANCELED);
 		const Place found = nearest(wanted);
-		if (is_behind(wanted)) {
-			changed_.wait(lock);
+		if (is_behind(wanted, found == slots_.end() ? nullptr : &*found)) {
+			changed_.wait_for(lock, patience_);
 		} else if (found == slots_.end()) {
-			if (has_share(wanted.memory, busy(wanted.storage))) {
-				make_room(wanted.storage, wanted.memory);
+			if (has_share(wanted.memory, in_use(wanted.storage))) {
+				make_room(wanted.storage, wanted.memory, wanted.storage);
 				slots_.push_back({wanted.owner, wanted.storage, wanted.memory});
 				used_ += wanted.memory;
 				taken = std::prev(slots_.end());
 				taken->begin = taken->position = wanted.point;
 			} else {
-				changed_.wait(lock);
+				// What is kept for a reader in order is not for ever, and nobody tells when it ends.
+				changed_.wait_for(lock, patience_);
 			}
 		} else if (found->busy) {
 			changed_.wait(lock);
@@ -231,8 +244,10 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 		std::erase(waiting_, &wanted);
 	}
 	changed_.notify_all(); // those behind it
+	const bool is_new = !slot->stream;
+	const Clock::time_point began = Clock::now();
 	try {
-		if (!slot->stream)
+		if (is_new)
 			slot->stream = begin();
 		use(*slot->stream);
 	} catch (...) {
@@ -251,7 +266,10 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 		slot->position = std::max(slot->position, wanted.end);
 		slot->moved = Clock::now();
 		slot->busy = false;
-		make_room(wanted.storage, 0);
+		if (is_new && wanted.follows)
+			slot->kept_until = slot->moved + turn * (slot->moved - began);
+		slots_.splice(slots_.end(), slots_, slot);
+		make_room(wanted.storage);
 	}
 	changed_.notify_all();
 }

@@ -3,6 +3,9 @@
 // The decompressors of all compressed files, in bounded memory. Each is somewhere in its file and is kept there between reads, so that a
 // read that follows another one goes on where that one ended. A read before that begins anew at a point.
 //
+// Readers in order of more files than there is memory for have turns: what one has begun is kept for some times as long as it took to come
+// there.
+//
 // Several threads that read one sequence of bytes by turns take the same decompressor by turns. One whose turn is later waits as long
 // as the decompressor comes nearer; without that each would begin anew at the point.
 //
@@ -78,6 +81,7 @@ public:
 		uint64_t offset, end;             // decompressed, to be read
 		uint64_t point;                   // decompressed: where `begin` begins
 		uint64_t memory;                  // that one takes, at most most()
+		bool follows;                     // the last read of the file ended about there
 		const std::atomic<bool> &stopped; // as of a DecodedStream, and then nobody waits
 	};
 	// Calls `use` with a stream that can read from the offset on; no other thread uses it meanwhile. If `use` throws, the stream is
@@ -106,6 +110,7 @@ private:
 		uint64_t begin = 0;    // the stream's; of a busy one, when it was taken
 		uint64_t position = 0; // behind what was read
 		Clock::time_point moved = {};
+		Clock::time_point kept_until = {}; // by a reader in order
 	};
 	using Lock = std::unique_lock<std::mutex>;
 	using Place = std::list<Slot>::iterator;
@@ -116,10 +121,10 @@ private:
 	// Whether so much more may be in use for a storage for which so much is.
 	bool has_share(uint64_t memory, uint64_t used) const;
 	uint64_t part() const; // of the memory, of each storage
-	uint64_t busy(uint64_t storage) const;
-	void forget_idle(uint64_t storage, uint64_t bytes);
-	void make_room(uint64_t storage, uint64_t memory);
-	bool is_behind(const Wanted &wanted);
+	uint64_t in_use(uint64_t storage) const;
+	void forget_idle(uint64_t storage, uint64_t bytes, uint64_t asks);
+	void make_room(uint64_t storage, uint64_t memory = 0, uint64_t asks = 0);
+	bool is_behind(const Wanted &wanted, const Slot *kept);
 	Place take(Lock &lock, const Wanted &wanted);
 
 	const uint64_t limit_;

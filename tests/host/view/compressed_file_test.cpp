@@ -436,6 +436,57 @@ TEST_F(Compressed, KeepsWhatAStorageHasBesideOneThatHasAll)
 	EXPECT_LE(small.used_bytes(), 4 * memory) << "when they have ended, within the bound";
 }
 
+// More readers in order than there is memory for have turns: if each took the memory of another after every read, they would begin anew
+// each time, and that takes longer and longer.
+TEST_F(Compressed, HasTurnsForReadersInOrder)
+{
+	const Bytes all = content(24 * MiB);
+	write("a", zstd_of(all, {.window_log = 20}));
+	constexpr size_t step = 128 << 10;
+	for (const bool is_elsewhere : {false, true}) {
+		uint64_t memory;
+		{
+			Decompressors large(64 * MiB);
+			CompressedFile file(view::open_plain(folder / "a"), large);
+			while (!file.index(MiB)) {}
+			Bytes got(1000);
+			file.read(0, got);
+			memory = large.used_bytes();
+		}
+		// Two at a time for three; or one of each of two storages, which is more than its part.
+		Decompressors small(is_elsewhere ? 3 * memory : 4 * memory, std::chrono::milliseconds(1));
+		std::vector<std::unique_ptr<CompressedFile>> files;
+		for (int i = 0; i < (is_elsewhere ? 2 : 3); i++) {
+			std::unique_ptr<view::Source> plain = view::open_plain(folder / "a");
+			if (is_elsewhere && i)
+				plain = std::make_unique<GateElsewhere>(std::move(plain));
+			files.push_back(std::make_unique<CompressedFile>(std::move(plain), small));
+			while (!files.back()->index(MiB)) {}
+		}
+		std::vector<std::future<bool>> reads;
+		for (const std::unique_ptr<CompressedFile> &file : files)
+			reads.push_back(std::async(std::launch::async, [&all, &file] {
+				bool is_right = true;
+				Bytes got(step);
+				for (size_t at = 0; at < all.size(); at += step) {
+					file->read(at, got);
+					is_right &= got == part(all, at, at + step);
+				}
+				return is_right;
+			}));
+		for (std::future<bool> &read : reads)
+			EXPECT_TRUE(read.get());
+		uint64_t restarts = 0;
+		for (const std::unique_ptr<CompressedFile> &file : files)
+			restarts += file->restarts();
+		if (is_elsewhere)
+			EXPECT_EQ(restarts, 0u) << "each keeps its own";
+		else
+			EXPECT_LE(restarts, 40u);
+		RecordProperty(is_elsewhere ? "elsewhere" : "turns", std::to_string(restarts));
+	}
+}
+
 // A file that needs more than its storage's part is read when it is its turn; others of the storage, that come later, do not keep it from
 // that.
 TEST_F(Compressed, ReadsWhatNeedsMoreThanAPartInTurn)
