@@ -17,6 +17,8 @@
 
 #include <fmt/format.h>
 
+#include "view/links.hpp"
+
 namespace view
 {
 
@@ -51,10 +53,14 @@ class PlainFile final : public Source
 public:
 	explicit PlainFile(const std::string &path) : name_(path)
 	{
-		// Not blocking: a FIFO would wait for a writer.
-		fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		fd_ = open_by_links(path);
+		if (fd_ == -EPERM)
+			throw SourceError(
+				fmt::format("{}: a symbolic link on the way is neither root's nor of the file's owner",
+					    name_),
+				EPERM);
 		if (fd_ < 0)
-			fail(name_, "cannot be opened", errno);
+			fail(name_, "cannot be opened", -fd_);
 		struct statx st;
 		if (::statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) < 0) {
 			const int error = errno;

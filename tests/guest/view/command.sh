@@ -94,6 +94,16 @@ check "its device is gone" fails test -b "$device"
 same "the service answers" "no view is published" "$(view ls)"
 exec 9<&-
 
+# A user who may write a directory of a pattern.
+mkdir /mnt/data/theirs /mnt/data/secret
+cp /mnt/data/a /mnt/data/secret/a
+cp /mnt/data/a /mnt/data/theirs/a
+ln -s /mnt/data/secret/a /mnt/data/theirs/b
+chown -h 65534 /mnt/data/theirs{,/a,/b}
+same "another's link to a file that is not his" 1 "$(view publish linked '/mnt/data/theirs/b' --wait >/dev/null 2>/run/said; echo $?)"
+check "is named" grep -q "/mnt/data/theirs/b: a symbolic link on the way is neither root's nor of the file's owner" /run/said
+check "withdrawn" view withdraw linked
+
 define good 'file = /mnt/data/a' 'codec = u32'
 define bad 'file = /mnt/data/a' 'codec = u33'
 head -c 3000 /dev/urandom >$definitions/random.conf

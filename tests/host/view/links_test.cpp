@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Files by symbolic links: those of others lead nowhere but to their own files.
+#include <cerrno>
+#include <filesystem>
+#include <string>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "temporary_files.hpp"
+#include "view/links.hpp"
+
+namespace
+{
+
+namespace fs = std::filesystem;
+
+class Links : public ::testing::Test, protected TemporaryFiles
+{
+protected:
+	// 0 if it opens what the path leads to, else -errno.
+	static int open(const fs::path &path)
+	{
+		const int fd = view::open_by_links(path);
+		if (fd < 0)
+			return fd;
+		struct stat opened = {}, there = {};
+		EXPECT_EQ(::fstat(fd, &opened), 0);
+		EXPECT_EQ(::stat(path.c_str(), &there), 0);
+		EXPECT_EQ(opened.st_ino, there.st_ino) << path;
+		::close(fd);
+		return 0;
+	}
+	fs::path link(const fs::path &to, const char *name)
+	{
+		fs::create_symlink(to, folder / name);
+		return folder / name;
+	}
+};
+
+TEST_F(Links, OpensWhatAPathLeadsTo)
+{
+	const fs::path file = write<char>("a", {1});
+	fs::create_directories(folder / "sub/more");
+	EXPECT_EQ(open(file), 0);
+	EXPECT_EQ(open(folder / "sub/../sub/./more/../../a"), 0);
+	EXPECT_EQ(open(link("a", "relative")), 0);
+	EXPECT_EQ(open(link(file, "absolute")), 0);
+	EXPECT_EQ(open(link("sub/more/", "directory") / "../../relative"), 0);
+	EXPECT_EQ(open(link("directory", "again") / "../../absolute"), 0);
+	EXPECT_EQ(open("/proc/self/limits"), 0);
+	const fs::path before = fs::current_path();
+	fs::current_path(folder / "sub");
+	EXPECT_EQ(open("../a"), 0);
+	EXPECT_EQ(open("more/../../again/../../a"), 0);
+	fs::current_path(before);
+	EXPECT_EQ(open(folder), 0) << "a directory, which the caller refuses";
+	EXPECT_EQ(open("/"), 0);
+}
+
+TEST_F(Links, SaysWhyNot)
+{
+	const fs::path file = write<char>("a", {1});
+	EXPECT_EQ(open(folder / "none"), -ENOENT);
+	EXPECT_EQ(open(folder / "none/a"), -ENOENT);
+	EXPECT_EQ(open(link("none", "dangling")), -ENOENT);
+	EXPECT_EQ(open(file / "b"), -ENOTDIR);
+	EXPECT_EQ(open(folder / "a/"), -ENOTDIR);
+	EXPECT_EQ(open(link("loop", "loop")), -ELOOP);
+	EXPECT_EQ(open(link("a", "to") / "b"), -ENOTDIR);
+	EXPECT_EQ(open(folder / std::string(300, 'x')), -ENAMETOOLONG);
+}
+
+TEST_F(Links, OfAnotherUserLeadToHisFilesOnly)
+{
+	if (::geteuid() != 0)
+		GTEST_SKIP() << "only root can make files of others";
+	constexpr uid_t other = 65534, third = 65533;
+	fs::create_directories(folder / "theirs");
+	const fs::path ours = write<char>("ours", {1}), his = folder / "theirs/his";
+	fs::copy(ours, his);
+	ASSERT_EQ(::chown(his.c_str(), other, other), 0);
+	const auto of = [&](uid_t owner, const fs::path &path) {
+		EXPECT_EQ(::lchown(path.c_str(), owner, owner), 0);
+		return path;
+	};
+	EXPECT_EQ(open(of(other, link(ours, "a"))), -EPERM);
+	EXPECT_EQ(open(of(other, link(his, "b"))), 0);
+	EXPECT_EQ(open(of(third, link(his, "c"))), -EPERM);
+	EXPECT_EQ(open(of(0, link(his, "d"))), 0);
+	EXPECT_EQ(open(of(0, link("a", "e"))), -EPERM) << "through his";
+	EXPECT_EQ(open(of(other, link(".", "f")) / "ours"), -EPERM) << "a directory on the way";
+	EXPECT_EQ(open(folder / "f/theirs/his"), 0);
+}
+
+} // namespace
