@@ -39,6 +39,12 @@ elif [ "$LAB_TOPOLOGY" = rp-intel ]; then
 	same "the host bridge is not trusted" DISTANCE "$verdict"
 else
 	same "the kernel's rules allow it" NONE "$verdict"
+	case $LAB_TOPOLOGY in
+	switch) map="bus address" ;;
+	rp) map="host bridge" ;;
+	rp-vtd) map=iova ;;
+	esac
+	same "by that mapping" "$map" "$(peerdma explain "$disk" | sed -n 's/^mapping *//p')"
 	for len in 4096 65536 $mib $((4 * mib)); do
 		[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
 		moves "$len bytes" "$disk" $((8 * mib)) "$len"
