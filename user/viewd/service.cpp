@@ -7,7 +7,6 @@
 #include <exception>
 #include <list>
 #include <random>
-#include <ranges>
 #include <semaphore>
 #include <set>
 #include <sstream>
@@ -358,9 +357,12 @@ size_t Service::stop()
 		std::fprintf(stderr, "peerdma-viewd: %s: its storage does not answer; ending without it\n",
 			     name.c_str());
 	};
-	std::ranges::for_each(closing_, say);
-	std::ranges::for_each(std::views::keys(views_), say);
-	std::ranges::for_each(std::views::keys(ending_), say);
+	for (const std::string &name : closing_)
+		say(name);
+	for (const auto &[name, view] : views_)
+		say(name);
+	for (const auto &[name, ending] : ending_)
+		say(name);
 	const size_t left = closing_.size() + views_.size() + ending_.size();
 	if (left)
 		folder_->unlock();
