@@ -18,7 +18,7 @@ constexpr size_t buffer_bytes = 256 << 10;
 constexpr size_t kept_most = 64 << 10; // when the buffer is full
 // What another reader is expected to read meanwhile. Beyond that a stream of its own is begun.
 constexpr uint64_t near = 64 << 20;
-// For how long a reader in order has what it has begun, in times of what that took: a fifth of all time at most is spent on beginning.
+// A stream is kept for a sequential reader for this many times as long as it took to begin it: at most a fifth of the time is overhead.
 constexpr int turn = 4;
 
 } // namespace
@@ -104,7 +104,7 @@ uint64_t Decompressors::part() const { return most() / std::max<size_t>(storages
 
 bool Decompressors::has_share(uint64_t memory, uint64_t used) const { return !used || used + memory <= part(); }
 
-// Streams that another reader cannot have the memory of now.
+// Memory of streams that are busy, or kept for their readers.
 uint64_t Decompressors::in_use(uint64_t storage) const
 {
 	const Clock::time_point now = Clock::now();
@@ -136,8 +136,9 @@ bool Decompressors::is_first_in_line(const Wanted &wanted, uint64_t position) co
 	});
 }
 
-// Frees idle streams of one storage, or of all (0), until `bytes` are free. Each storage but the one that asks keeps the one that it used
-// last. Those that are kept for their readers are freed only if nobody asks: the memory is beyond the bound then.
+// Frees idle streams of one storage, or of all (0), until `bytes` are free. asks: the storage that needs the memory, or 0. Each other
+// storage keeps the stream that it used last. A stream that is kept for its reader is freed only if asks is 0: memory is beyond the bound
+// then.
 void Decompressors::forget_idle(uint64_t storage, uint64_t bytes, uint64_t asks)
 {
 	const Clock::time_point now = Clock::now();
@@ -155,8 +156,8 @@ void Decompressors::forget_idle(uint64_t storage, uint64_t bytes, uint64_t asks)
 	}
 }
 
-// Makes room for one more stream of the storage that asks, or for none. If streams in use of other storages leave less than its own part,
-// that is kept all the same, beyond the bound.
+// Frees memory for one more stream of `asks`, or, if that is 0, what is beyond the bound. If busy streams of other storages leave less than
+// the storage's own part, it keeps its part beyond the bound.
 void Decompressors::make_room(uint64_t storage, uint64_t memory, uint64_t asks)
 {
 	uint64_t of_storage = 0, busy_elsewhere = 0;
@@ -173,8 +174,8 @@ void Decompressors::make_room(uint64_t storage, uint64_t memory, uint64_t asks)
 		forget_idle(storage, excess(of_storage, part()), asks);
 }
 
-// Whether one that came before it waits for memory of the same storage's part. Those that come later would keep it busy. kept: the stream
-// that it goes on with, if there is one.
+// Whether an earlier reader of the same storage waits for memory. Later readers wait behind it; otherwise they could keep the storage's
+// part in use for ever. kept: the stream that the reader continues, or nullptr.
 bool Decompressors::is_behind(const Wanted &wanted, const Slot *kept)
 {
 	if (kept && kept->kept_until > Clock::now())
@@ -207,7 +208,7 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 				taken = std::prev(slots_.end());
 				taken->begin = taken->position = wanted.point;
 			} else {
-				// What is kept for a reader in order is not for ever, and nobody tells when it ends.
+				// The time of a kept stream ends without a notification.
 				changed_.wait_for(lock, patience_);
 			}
 		} else if (found->busy) {
@@ -243,7 +244,7 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 		}
 		std::erase(waiting_, &wanted);
 	}
-	changed_.notify_all(); // those behind it
+	changed_.notify_all(); // readers behind it
 	const bool is_new = !slot->stream;
 	const Clock::time_point began = Clock::now();
 	try {

@@ -3,15 +3,14 @@
 // The decompressors of all compressed files, in bounded memory. Each is somewhere in its file and is kept there between reads, so that a
 // read that follows another one goes on where that one ended. A read before that begins anew at a point.
 //
-// Readers in order of more files than there is memory for have turns: what one has begun is kept for some times as long as it took to come
-// there.
+// If sequential readers need more streams than fit, they take turns: a stream is kept for four times as long as it took to reach its place.
 //
 // Several threads that read one sequence of bytes by turns take the same decompressor by turns. One whose turn is later waits as long
 // as the decompressor comes nearer; without that each would begin anew at the point.
 //
-// The files of a storage that does not answer hold up no others: those in use for each storage take an equal part of the memory, at
-// least one. Each storage gets its part in any case, beyond the bound while others, that came first, have more than theirs. Readers of one
-// storage get memory in the order in which they came: one that needs more than its storage's part, alone.
+// The files of a storage that does not answer hold up no others: those in use for each storage take an equal part of the memory, at least
+// one. Each storage gets its part in any case, beyond the bound while others, that came first, have more than theirs. Readers of one
+// storage get memory in order of arrival. A reader that needs more than its storage's part runs alone.
 #pragma once
 
 #include <atomic>
@@ -132,7 +131,7 @@ private:
 	mutable std::mutex mutex_; // protects everything below, and streams that are not busy
 	std::condition_variable changed_;
 	std::list<Slot> slots_;               // the least recently used first
-	std::vector<const Wanted *> waiting_; // the first to come first
+	std::vector<const Wanted *> waiting_; // in order of arrival
 	uint64_t used_ = 0, reserved_ = 0;
 	struct Storage {
 		size_t files = 0;

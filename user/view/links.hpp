@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Opens a file by a path that may have symbolic links. The service may read every file, and whoever may write a directory on the path could
-// make it serve any by a link. So a link counts only if it is root's, or if the file that it leads to is of its owner.
+// Opens a file by a path that may have symbolic links. The service can read every file, so a user who can write a directory on the path
+// could make it serve any file by a link. A link is therefore followed only if root owns it, or if its owner owns the file that it leads
+// to.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 namespace view
 {
 
-// For reading, without waiting for the writer of a FIFO. Returns a descriptor, or -errno; -EPERM: a link is of another user than the file.
+// For reading, without waiting for the writer of a FIFO. Returns a descriptor, or -errno; -EPERM: a link's owner is neither root nor the file's.
 int open_by_links(const std::string &path);
 
 } // namespace view

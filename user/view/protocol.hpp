@@ -30,8 +30,8 @@ namespace view
 
 inline constexpr const char *default_socket = "/run/peerdma/viewd.sock";
 inline constexpr const char *default_conf_dir = "/etc/peerdma/views.d";
-// The most bytes of a request of a peer that may change something; of one that may not, whose text costs the service little then; and
-// of one to publish.
+// The most bytes of a request of a peer that may change something; of any other peer, small so that parsing it costs little; and of a
+// request to publish.
 inline constexpr size_t max_change = 48 << 20, max_question = 4096, max_request = 1 << 20;
 inline constexpr size_t max_planned_ranges = 1 << 20; // of a plan
 

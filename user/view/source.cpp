@@ -56,8 +56,9 @@ public:
 		fd_ = open_by_links(path);
 		if (fd_ == -EPERM)
 			throw SourceError(
-				fmt::format("{}: a symbolic link on the way is neither root's nor of the file's owner",
-					    name_),
+				fmt::format(
+					"{}: a symbolic link in the path is owned by neither root nor the file's owner",
+					name_),
 				EPERM);
 		if (fd_ < 0)
 			fail(name_, "cannot be opened", -fd_);

@@ -415,7 +415,7 @@ void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 	Storage &storage = view.storage->second;
 	Entry *const entry = take_memory();
 	int error = 0;
-	// Who asks for what is no chunk while that is under way has it done once more: for this time it may be too late.
+	// A question that arrives during this load is loaded again: this load may have looked at the files too early for it.
 	std::list<ChunkKey> again;
 	try {
 		there_[key] = entry;

@@ -77,7 +77,7 @@ public:
 
 	static constexpr size_t chunk_size = view::sum_bytes;
 	// From here on there are no chunks: get() and run() have the Load called all the same, to do something else. It returns an
-	// error then, so that nothing is kept. That is not counted. What is asked for while it is under way is done once more.
+	// error then, so that nothing is kept. That is not counted. A request that arrives while such a load runs makes it run again.
 	static constexpr uint64_t no_chunk = uint64_t{1} << 63;
 
 	// chunks: at least 2. patience: after which a load no longer counts as one of the workers'.

@@ -26,12 +26,12 @@ public:
 	// std::runtime_error.
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
 
-	// What a namespace's number is less than, or is.
+	// The highest number of a namespace.
 	static constexpr unsigned most_namespaces = 1024;
 
-	// A subsystem of one namespace, to which these hosts may connect. serial: 20 characters, of the subsystem; by it what this
-	// service or one before has exported is known from what an administrator has. nsid: the namespace's number, from 1 on. A host that
-	// connects again sends its reads to the number that it knows: it must be another one than that of a device before. Throws
+	// A subsystem of one namespace, to which these hosts may connect. serial: 20 characters, of the subsystem; it tells what this
+	// service or one before has exported from what an administrator has. nsid: the namespace's number, from 1 on. A host that
+	// reconnects sends its queued reads to the number that it knows, so the number must differ from that of the device before. Throws
 	// std::runtime_error.
 	void add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,
 		 const std::vector<std::string> &hosts);

@@ -455,7 +455,7 @@ size_t Service::count_held() const
 
 fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }
 
-// Of the next cookie. The file is written first: no two services use one in turn.
+// The remainder of the next cookie. It is saved before it is used, so that a later service does not repeat it.
 unsigned Service::next_remainder()
 {
 	const std::lock_guard lock(remainder_mutex_);
@@ -518,7 +518,7 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 	} catch (const std::exception &error) {
 		view.state = State::failed;
 		view.error = fmt::format("no thread for it: {}", error.what());
-		// Its reads would wait for ever.
+		// Otherwise reads of the device that was left would wait for ever.
 		try_remove_left(conf.name);
 	}
 }

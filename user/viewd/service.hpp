@@ -3,9 +3,9 @@
 // The views that this process publishes. Each one is scanned in the background first, then served.
 //
 // A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.index-N, the index of its N-th file, if that is
-// compressed; NAME.device, a number that its device carries, with what it had; and, of a view that was published by a request,
-// NAME.conf, what it is made of; and .remainder, of the last of those numbers. A service that begins anew after one that was killed goes on from there, with the same devices if the kernel has
-// kept them.
+// compressed; NAME.device, a number that its device carries, with what it had; and, of a view that was published by a request, NAME.conf,
+// what it is made of. Its file .remainder has the last of those numbers modulo BlockDevices::cookie_period. A service that begins anew
+// after one that was killed goes on from there, with the same devices if the kernel has kept them.
 //
 // Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
 // not valid is not followed: a view that an earlier one has published stays.
@@ -58,7 +58,7 @@ class BlockDevices
 {
 public:
 	virtual ~BlockDevices() = default;
-	// The cookies of so many devices, one made after the other, differ modulo this.
+	// The cookies of this many consecutive devices differ modulo this number.
 	static constexpr unsigned cookie_period = 1024;
 	// Takes over the device that a service before has left with this cookie, if there is one; else makes one with it. cookie: not 0.
 	// Throws std::runtime_error.

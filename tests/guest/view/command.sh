@@ -101,7 +101,7 @@ cp /mnt/data/a /mnt/data/theirs/a
 ln -s /mnt/data/secret/a /mnt/data/theirs/b
 chown -h 65534 /mnt/data/theirs{,/a,/b}
 same "another's link to a file that is not his" 1 "$(view publish linked '/mnt/data/theirs/b' --wait >/dev/null 2>/run/said; echo $?)"
-check "is named" grep -q "/mnt/data/theirs/b: a symbolic link on the way is neither root's nor of the file's owner" /run/said
+check "is named" grep -q "/mnt/data/theirs/b: a symbolic link in the path is owned by neither root nor the file's owner" /run/said
 check "withdrawn" view withdraw linked
 
 define good 'file = /mnt/data/a' 'codec = u32'

@@ -39,7 +39,7 @@ std::string line(const char *what, const std::string &text)
 	return text.empty() ? "" : fmt::format("    {:<11}  {}\n", what, text);
 }
 
-// The place of the last fault, which its words need not have.
+// The place of the last fault; its text may not name it.
 std::string place_text(const Json &view)
 {
 	const std::string file = text_of(view, "fault_file");
