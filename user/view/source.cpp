@@ -30,6 +30,8 @@ namespace
 	throw SourceError(fmt::format("{}: {}: {}", name, what, std::strerror(error)), error);
 }
 
+constexpr uint64_t max_bytes = 1ULL << 60; // of all files of a view
+
 // What the kernel fetches for one request to do so, unless a drive is set to less.
 constexpr uint64_t fetched_at_once = 128 << 10;
 
@@ -146,7 +148,13 @@ std::unique_ptr<Source> open_plain(const std::string &path) { return std::make_u
 static std::vector<uint64_t> starts_of(size_t element_bytes, const std::vector<std::unique_ptr<Source>> &files)
 {
 	std::vector<uint64_t> starts = {0};
+	uint64_t left = max_bytes;
 	for (const std::unique_ptr<Source> &file : files) {
+		if (file->bytes() > left)
+			throw SourceError(
+				fmt::format("{}: with it the files have more than {} bytes", file->name(), max_bytes),
+				EFBIG);
+		left -= file->bytes();
 		if (file->bytes() % element_bytes)
 			throw SourceError(fmt::format("{}: its {} bytes are not a multiple of the {} of an element",
 						      file->name(), file->bytes(), element_bytes),

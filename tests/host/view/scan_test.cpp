@@ -199,6 +199,26 @@ TEST_F(ViewScan, RefusesFilesThatAreNone)
 		  folder.string() + ": not a regular file");
 }
 
+TEST_F(ViewScan, RefusesMoreBytesThanAHeaderCanHave)
+{
+	class Huge final : public WrappedFile
+	{
+	public:
+		using WrappedFile::WrappedFile;
+		uint64_t bytes() const override { return (1ULL << 63) - 4; }
+
+	private:
+		void before_read() const override {}
+	};
+	const std::string path = write<uint32_t>("a", {1});
+	std::vector<std::unique_ptr<view::Source>> files;
+	for (int i = 0; i < 2; i++) // whose sum wraps
+		files.push_back(std::make_unique<Huge>(view::open_plain(path)));
+	files.push_back(view::open_plain(path));
+	EXPECT_EQ(thrown<view::SourceError>([&] { view::Sequence(Element::u32, std::move(files)); }),
+		  path + ": with it the files have more than 1152921504606846976 bytes");
+}
+
 TEST_F(ViewScan, NoticesAChange)
 {
 	const auto scanned_while = [&](const char *name, auto &&change) {
