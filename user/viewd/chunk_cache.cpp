@@ -338,10 +338,19 @@ bool ChunkCache::can_demand() const
 	return !demanded_.empty() && !(free_.empty() && used_.empty() && fresh_.empty());
 }
 
+// With the mutex held: the first chunk whose storage may have one more load. A storage that is slow or does not answer delays its own
+// chunks only.
+std::deque<ChunkKey>::const_iterator ChunkCache::next_prefetch() const
+{
+	return std::ranges::find_if(
+		to_prefetch_, [this](const ChunkKey &key) { return room(views_.at(key.view).storage->second) > 0; });
+}
+
 bool ChunkCache::can_prefetch() const
 {
 	return !to_prefetch_.empty() && demanded_.empty() && !(free_.empty() && used_.empty()) &&
-	       fresh_.size() + prefetching_ < std::max<size_t>(entries_.size() / 2, 1);
+	       fresh_.size() + prefetching_ < std::max<size_t>(entries_.size() / 2, 1) &&
+	       next_prefetch() != to_prefetch_.end();
 }
 
 // There is some. The entry is in busy_ then.
@@ -376,7 +385,8 @@ void ChunkCache::work(std::list<Worker>::iterator self)
 		if (ending_)
 			return;
 		const bool is_demanded = can_demand();
-		const ChunkKey key = is_demanded ? demanded_.front() : to_prefetch_.front();
+		const auto next = next_prefetch();
+		const ChunkKey key = is_demanded ? demanded_.front() : *next;
 		Storage &storage = views_.at(key.view).storage->second;
 		if (is_demanded && !room(storage)) {
 			storage.parked.splice(storage.parked.end(), demanded_, demanded_.begin());
@@ -386,11 +396,9 @@ void ChunkCache::work(std::list<Worker>::iterator self)
 		if (is_demanded) {
 			demanded_.pop_front();
 		} else {
-			to_prefetch_.pop_front();
+			to_prefetch_.erase(next);
 			queued_.erase(key);
 		}
-		if (!room(storage))
-			continue;
 		// A prefetch may have begun to load what was demanded then, and the opposite.
 		if (there_.contains(key)) {
 			demand_parked();

@@ -140,6 +140,7 @@ private:
 	void demand(ChunkKey key, Ready &ready);
 	bool can_demand() const;
 	bool can_prefetch() const;
+	std::deque<ChunkKey>::const_iterator next_prefetch() const;
 	Entry *take_memory();
 	void drop_old();
 	void load(Lock &lock, Worker &self, ChunkKey key);

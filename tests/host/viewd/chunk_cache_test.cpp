@@ -384,6 +384,28 @@ TEST(ChunkCache, GoesOnWhenAStorageDoesNotAnswer)
 	EXPECT_EQ(most_at_once, 2);
 }
 
+// Of a storage all loads of which take longer than the patience.
+TEST(ChunkCache, PrefetchesOnceASlowStorageHasRoom)
+{
+	Gate gate;
+	ChunkCache cache(8, 1, 10ms);
+	const auto load = [&](uint64_t chunk, std::byte *to) { return gate.load(chunk, to); };
+	const uint64_t slow = cache.add(load, 1), other = cache.add(fill, 2);
+	const std::future<Answer> first = ask(cache, {slow, 0});
+	gate.wait_for(1);
+	cache.prefetch({slow, 1});
+	cache.prefetch({other, 0});
+	const auto comes = [&](uint64_t prefetched) {
+		for (int i = 0; i < 3000 && cache.counts().prefetched < prefetched; i++)
+			std::this_thread::sleep_for(10ms);
+		return cache.counts().prefetched == prefetched;
+	};
+	EXPECT_TRUE(comes(1)) << "the other storage's";
+	EXPECT_EQ(gate.arrived(), 1);
+	gate.open();
+	EXPECT_TRUE(comes(2));
+}
+
 // However many storages do not answer, there is memory for one that does.
 TEST(ChunkCache, LeavesMemoryToOthers)
 {
