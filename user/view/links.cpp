@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "view/links.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -20,30 +19,7 @@ namespace view
 namespace
 {
 
-constexpr size_t most_links = 40; // as the kernel has it
-
-class Descriptor
-{
-public:
-	explicit Descriptor(int fd) : fd_(fd) {}
-	~Descriptor()
-	{
-		if (fd_ >= 0)
-			::close(fd_);
-	}
-	Descriptor(Descriptor &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-	Descriptor &operator=(Descriptor &&other) noexcept
-	{
-		std::swap(fd_, other.fd_);
-		return *this;
-	}
-	int get() const { return fd_; }
-	int release() { return std::exchange(fd_, -1); }
-	explicit operator bool() const { return fd_ >= 0; }
-
-private:
-	int fd_;
-};
+constexpr int most_links = 40; // as the kernel has it
 
 // Puts the names of a path in front of those that are left.
 void prepend(std::deque<std::string> &left, const std::string &path)
@@ -53,67 +29,58 @@ void prepend(std::deque<std::string> &left, const std::string &path)
 	for (std::string name; std::getline(in, name, '/');)
 		if (!name.empty() && name != ".")
 			names.push_back(name);
-	// "a/" is a directory.
-	if (path.ends_with('/') && left.empty())
-		names.emplace_back(".");
 	left.insert(left.begin(), names.begin(), names.end());
 }
 
-Descriptor begin_of(const std::string &path)
+std::string begin_of(const std::string &path) { return path.starts_with('/') ? "/" : "."; }
+
+// Follows the path as the kernel has done it for `opened`. Returns 0 or -errno. What is replaced meanwhile is another file.
+int check_links(const std::string &path, const struct stat &opened)
 {
-	return Descriptor(::open(path.starts_with('/') ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	std::deque<std::string> left;
+	prepend(left, path);
+	std::string at = begin_of(path);
+	struct stat st = {};
+	for (int links = 0; !left.empty();) {
+		const std::string next = at + "/" + left.front();
+		left.pop_front();
+		if (::lstat(next.c_str(), &st) < 0)
+			return -errno;
+		if (!S_ISLNK(st.st_mode)) {
+			at = next;
+			continue;
+		}
+		if (st.st_uid != 0 && st.st_uid != opened.st_uid)
+			return -EPERM;
+		std::array<char, PATH_MAX> to;
+		const ssize_t n = ::readlink(next.c_str(), to.data(), to.size());
+		if (n < 0)
+			return -errno;
+		if (++links > most_links)
+			return -ELOOP;
+		const std::string target(to.data(), static_cast<size_t>(n));
+		if (target.starts_with('/'))
+			at = begin_of(target);
+		prepend(left, target);
+	}
+	if (::lstat(at.c_str(), &st) < 0)
+		return -errno;
+	return st.st_dev == opened.st_dev && st.st_ino == opened.st_ino ? 0 : -ESTALE;
 }
 
 } // namespace
 
 int open_by_links(const std::string &path)
 {
-	std::deque<std::string> left;
-	prepend(left, path);
-	Descriptor folder = begin_of(path);
-	std::vector<uid_t> owners; // of links
-	while (folder && !left.empty()) {
-		const std::string name = std::move(left.front());
-		left.pop_front();
-		// A link is no directory. To open one so mounts what is mounted on demand, which O_PATH does not.
-		constexpr int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-		Descriptor next(::openat(folder.get(), name.c_str(), O_RDONLY | flags));
-		if (!next && errno == EACCES) // it may be searched all the same
-			next = Descriptor(::openat(folder.get(), name.c_str(), O_PATH | flags));
-		if (next && !left.empty()) {
-			folder = std::move(next);
-			continue;
-		}
-		if (!next && errno != ENOTDIR)
-			return -errno;
-		const Descriptor there(::openat(folder.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-		struct stat st = {};
-		if (!there || ::fstat(there.get(), &st) < 0)
-			return -errno;
-		if (S_ISLNK(st.st_mode)) {
-			owners.push_back(st.st_uid);
-			std::array<char, PATH_MAX> to;
-			const ssize_t n = ::readlinkat(there.get(), "", to.data(), to.size());
-			if (n < 0)
-				return -errno;
-			if (owners.size() > most_links)
-				return -ELOOP;
-			const std::string target(to.data(), static_cast<size_t>(n));
-			if (target.starts_with('/'))
-				folder = begin_of(target);
-			prepend(left, target);
-			continue;
-		}
-		if (!left.empty())
-			return -ENOTDIR;
-		Descriptor file(::openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-		if (!file || ::fstat(file.get(), &st) < 0)
-			return -errno;
-		const auto may_lead_there = [&](uid_t owner) { return owner == 0 || owner == st.st_uid; };
-		return std::ranges::all_of(owners, may_lead_there) ? file.release() : -EPERM;
-	}
-	// A path of no names: the directory that it begins at, which is no regular file.
-	return folder ? folder.release() : -errno;
+	const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	struct stat opened = {};
+	const int error = ::fstat(fd, &opened) < 0 ? -errno : check_links(path, opened);
+	if (!error)
+		return fd;
+	::close(fd);
+	return error;
 }
 
 } // namespace view

@@ -594,7 +594,7 @@ TEST_F(KilledViewService, RemovesTheDeviceOfAViewWithoutAThread)
 	pthread_attr_t before, attributes;
 	ASSERT_EQ(pthread_getattr_default_np(&before), 0);
 	ASSERT_EQ(pthread_attr_init(&attributes), 0);
-	ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{1} << 46), 0); // more than a process can have
+	ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{1} << 62), 0); // more than a process can have
 	ASSERT_EQ(pthread_setattr_default_np(&attributes), 0);
 	service->reload();
 	pthread_setattr_default_np(&before);
