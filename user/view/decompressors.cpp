@@ -156,10 +156,11 @@ void Decompressors::forget_idle(uint64_t storage, uint64_t bytes, uint64_t asks)
 	}
 }
 
-// Frees memory for one more stream of `asks`, or, if that is 0, what is beyond the bound. If busy streams of other storages leave less than
-// the storage's own part, it keeps its part beyond the bound.
-void Decompressors::make_room(uint64_t storage, uint64_t memory, uint64_t asks)
+// Frees memory for one more stream of the storage, or, if `memory` is 0, what is beyond the bound. If busy streams of other storages leave
+// less than the storage's own part, it keeps its part beyond the bound.
+void Decompressors::make_room(uint64_t storage, uint64_t memory)
 {
+	const uint64_t asks = memory ? storage : 0;
 	uint64_t of_storage = 0, busy_elsewhere = 0;
 	for (const Slot &slot : slots_) {
 		of_storage += slot.storage == storage ? slot.memory : 0;
@@ -202,7 +203,7 @@ Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
 			changed_.wait_for(lock, patience_);
 		} else if (found == slots_.end()) {
 			if (has_share(wanted.memory, in_use(wanted.storage))) {
-				make_room(wanted.storage, wanted.memory, wanted.storage);
+				make_room(wanted.storage, wanted.memory);
 				slots_.push_back({wanted.owner, wanted.storage, wanted.memory});
 				used_ += wanted.memory;
 				taken = std::prev(slots_.end());

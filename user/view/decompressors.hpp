@@ -122,7 +122,7 @@ private:
 	uint64_t part() const; // of the memory, of each storage
 	uint64_t in_use(uint64_t storage) const;
 	void forget_idle(uint64_t storage, uint64_t bytes, uint64_t asks);
-	void make_room(uint64_t storage, uint64_t memory = 0, uint64_t asks = 0);
+	void make_room(uint64_t storage, uint64_t memory = 0);
 	bool is_behind(const Wanted &wanted, const Slot *kept);
 	Place take(Lock &lock, const Wanted &wanted);
 

@@ -6,7 +6,6 @@
 #include <climits>
 #include <deque>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>

@@ -385,7 +385,7 @@ void ChunkCache::work(std::list<Worker>::iterator self)
 		if (ending_)
 			return;
 		const bool is_demanded = can_demand();
-		const auto next = next_prefetch();
+		const auto next = is_demanded ? to_prefetch_.cend() : next_prefetch();
 		const ChunkKey key = is_demanded ? demanded_.front() : *next;
 		Storage &storage = views_.at(key.view).storage->second;
 		if (is_demanded && !room(storage)) {

@@ -96,8 +96,8 @@ public:
 	void get(ChunkKey key, Ready ready);
 	// As get(), of what is no chunk, for nobody: not once more if it is asked for already, nor without memory.
 	void run(ChunkKey key);
-	// Loads the chunk if it is not there, once its storage may have one more load and there is memory that is not held. Chunks that were prefetched and not used take at most
-	// half of all.
+	// Loads the chunk if it is not there, once its storage may have one more load and there is memory that is not held. Chunks that were
+	// prefetched and not used take at most half of all.
 	void prefetch(ChunkKey key);
 	// How many chunks to prefetch for each stream of a view that has so many now: half of the memory is for what was read, the other
 	// half is shared by the streams of all views that were read lately.

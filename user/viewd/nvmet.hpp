@@ -26,11 +26,8 @@ public:
 	// std::runtime_error.
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
 
-	// The highest number of a namespace.
-	static constexpr unsigned most_namespaces = 1024;
-
 	// A subsystem of one namespace, to which these hosts may connect. serial: 20 characters, of the subsystem; it tells what this
-	// service or one before has exported from what an administrator has. nsid: the namespace's number, from 1 on. A host that
+	// service or one before has exported from what an administrator has. nsid: the namespace's number, 1 to 1024. A host that
 	// reconnects sends its queued reads to the number that it knows, so the number must differ from that of the device before. Throws
 	// std::runtime_error.
 	void add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,

@@ -58,7 +58,7 @@ class BlockDevices
 {
 public:
 	virtual ~BlockDevices() = default;
-	// The cookies of this many consecutive devices differ modulo this number.
+	// The cookies of this many consecutive devices differ modulo this number: as many namespaces as the kernel's NVMe target numbers.
 	static constexpr unsigned cookie_period = 1024;
 	// Takes over the device that a service before has left with this cookie, if there is one; else makes one with it. cookie: not 0.
 	// Throws std::runtime_error.

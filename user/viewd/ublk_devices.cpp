@@ -41,7 +41,7 @@ public:
 		if (!nvmet_)
 			return;
 		try {
-			nvmet_->add(nqn_, serial_of(cookie), 1 + cookie % Nvmet::most_namespaces, path(), hosts);
+			nvmet_->add(nqn_, serial_of(cookie), 1 + cookie % BlockDevices::cookie_period, path(), hosts);
 		} catch (...) {
 			nvmet_->remove(nqn_);
 			throw;
@@ -63,8 +63,6 @@ private:
 	Nvmet *const nvmet_;
 	const std::string nqn_;
 };
-
-static_assert(BlockDevices::cookie_period == Nvmet::most_namespaces);
 
 } // namespace
 
