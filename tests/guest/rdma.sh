@@ -61,6 +61,15 @@ recorded() {
 }
 record_anew() { echo >"/sys/kernel/debug/dmacard-$1/record"; }
 
+# moves_by DESCRIPTION FILE LEN CARD OTHER: a write and a read go direct, at the GPU by the record of one card and not of the other
+moves_by() {
+	record_anew "$4"
+	record_anew "$5"
+	moves "$1" "$2" 0 "$3"
+	same "$1: at the GPU, by that card" $((2 * $3)) "$(recorded "$4" | cut -d' ' -f1)"
+	same "$1: at the GPU, by the other one" 0 "$(recorded "$5" | cut -d' ' -f1)"
+}
+
 # cards_end: the functions are the drives again
 cards_end() {
 	local pci=/sys/bus/pci each disk room size
@@ -346,6 +355,12 @@ disk_of() {
 		sleep 0.1
 	done
 	return 1
+}
+
+# path_of DISK CONTROLLER: the hidden disk of the path by this controller
+path_of() {
+	local name=${1#/dev/}
+	echo "${name%n1}c${2#nvme}n1"
 }
 
 # far_drive [OPTIONS]: replaces the drive nvme0 by FAR_DISK, over NVMe over RDMA. no_far_drive: restores it.

@@ -39,37 +39,28 @@ by() { connect "reconnect_delay=1,ctrl_loss_tmo=60,fast_io_fail_tmo=1,keep_alive
 other=$(by $away_ip 2) || bail "no connection by the far card"
 one=$(by $near_ip 1) || bail "no connection by the near card"
 disk=$(disk_of far) || bail "no disk"
-path() { local name=${disk#/dev/}; echo "${name%n1}c${1#nvme}n1"; }
 # is_state CONTROLLER STATE: of the path, as the host knows it
-is_state() { [ "$(cat "/sys/class/block/$(path "$1")/ana_state")" = "$2" ]; }
-check "both paths have come" soon 10 [ -e "/sys/class/block/$(path "$one")" -a -e "/sys/class/block/$(path "$other")" ]
-# by_card DESCRIPTION CARD OTHER: a write and a read go direct, by the card and not by the other one
-by_card() {
-	record_anew "$near"
-	record_anew "$away"
-	moves "$1" "$disk" 0 $((2 * mib))
-	same "$1: at the GPU, by that card" $((4 * mib)) "$(recorded "$2" | cut -d' ' -f1)"
-	same "$1: at the GPU, by the other one" 0 "$(recorded "$3" | cut -d' ' -f1)"
-}
+is_state() { [ "$(cat "/sys/class/block/$(path_of "$disk" "$1")/ana_state")" = "$2" ]; }
+check "both paths have come" soon 10 [ -e "/sys/class/block/$(path_of "$disk" "$one")" -a -e "/sys/class/block/$(path_of "$disk" "$other")" ]
 check "the host knows which path is preferred" soon 20 is_state "$other" non-optimized
 peerdma explain "$disk" >/tmp/said
 diag "$(cat /tmp/said)"
 check "explain: the near card's distance" grep -Eq "$near.* distance 4, bus address" /tmp/said
 check "explain: the far card's is longer" grep -Eq "$away.* distance [6-9], host bridge" /tmp/said
-by_card "the near card is preferred" "$near" "$away"
+moves_by "the near card is preferred" "$disk" $((2 * mib)) "$near" "$away"
 
 rm $nvmet/ports/1/subsystems/far
 check "the near card's path goes" soon 20 eval '! live $one'
-by_card "without it" "$away" "$near"
+moves_by "without it" "$disk" $((2 * mib)) "$away" "$near"
 ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far
 check "the near card's path is back" soon 60 live "$one"
 check "and is preferred again" soon 20 is_state "$one" optimized
-by_card "the near card's path is back" "$near" "$away"
+moves_by "the near card's path is back" "$disk" $((2 * mib)) "$near" "$away"
 
 prefers 2
 check "the host knows that the far one is preferred now" soon 20 is_state "$other" optimized
 check "and the near one not" soon 20 is_state "$one" non-optimized
-by_card "the far card is preferred" "$away" "$near"
+moves_by "the far card is preferred" "$disk" $((2 * mib)) "$away" "$near"
 
 for controller in "$one" "$other"; do disconnect "$controller"; done
 for controller in "$one" "$other"; do check "$controller goes" soon 20 no_controller "$controller"; done

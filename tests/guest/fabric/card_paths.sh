@@ -23,14 +23,6 @@ card_begins $near_ip nvme0
 near=$card
 card_begins $away_ip nvme1
 away=$card
-# near_moves DESCRIPTION FILE LEN: by the near card's record a write and a read are at the GPU, and nothing by the other's
-near_moves() {
-	local each
-	for each in $near $away; do record_anew "$each"; done
-	moves "$1" "$2" 0 "$3"
-	same "$1: at the GPU, by the near card" $((2 * $3)) "$(recorded "$near" | cut -d' ' -f1)"
-	same "$1: at the GPU, by the far card" 0 "$(recorded "$away" | cut -d' ' -f1)"
-}
 insert peerdma_rdma peerdma_nfs
 
 # --- NFS over RDMA
@@ -41,7 +33,7 @@ fresh file $((4 * mib)) 1
 far_ip=$near_ip
 client vers=4.2,rdma,port=20049
 same "a share by the near card" "NONE $near" "$(says $share/file)"
-near_moves "a share by the near card" $share/file $((4 * mib))
+moves_by "a share by the near card" $share/file $((4 * mib)) "$near" "$away"
 umount $share
 far_ip=$away_ip
 client vers=4.2,rdma,port=20049
@@ -63,12 +55,10 @@ else
 	by() { connect "reconnect_delay=1,ctrl_loss_tmo=60,keep_alive_tmo=60${3:+,$3},transport=rdma,traddr=$1,trsvcid=442$2,nqn=far"; }
 	one=$(by $near_ip 1 fast_io_fail_tmo=1) || bail "no connection by the near card"
 	disk=$(disk_of far) || bail "no disk"
-	# path CONTROLLER: its hidden disk
-	path() { local name=${disk#/dev/}; echo "${name%n1}c${1#nvme}n1"; }
 	same "a drive by the near card" "NONE $near" "$(says "$disk")"
-	near_moves "a drive by the near card" "$disk" $((4 * mib))
+	moves_by "a drive by the near card" "$disk" $((4 * mib)) "$near" "$away"
 	other=$(by $away_ip 2) || bail "no connection by the far card"
-	check "a path by the far card has come" soon 10 [ -e "/sys/class/block/$(path "$other")" ]
+	check "a path by the far card has come" soon 10 [ -e "/sys/class/block/$(path_of "$disk" "$other")" ]
 	same "and one by the far card" "DISTANCE $away" "$(says "$disk")"
 	same "and one by the far card: a read" "$EXDEV $DISTANCE 0" "$(reads "$disk")"
 	disconnect "$other"
@@ -86,13 +76,13 @@ else
 		begins /tmp/over "$1" "$disk" 0 $len 0 $len "host fill gpu0 %AT $len pattern:$fill"
 		check "$what: it is under way" kill -0 "$begun"
 		other=$(by $away_ip 2) || bail "no connection by the far card"
-		check "$what: its path has come" soon 20 [ -e "/sys/class/block/$(path "$other")" ]
+		check "$what: its path has come" soon 20 [ -e "/sys/class/block/$(path_of "$disk" "$other")" ]
 		rm $nvmet/ports/1/subsystems/far
 		check "$what: the near card's is broken" soon 20 eval '! live $one'
 		throttle 0 disk2
 		sleep 3
 		check "$what: it waits" kill -0 "$begun"
-		read -r again <"/sys/class/block/$(path "$other")/diag/multipath_failover_count"
+		read -r again <"/sys/class/block/$(path_of "$disk" "$other")/diag/multipath_failover_count"
 		check "$what: it is made again and again" [ "${again:-0}" -gt 10 ]
 		diag "in about 3 s $again times"
 		ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far

@@ -20,6 +20,7 @@ said() { { "$@" >/dev/null && echo "it succeeded" >&2; } 2>&1; }
 # define NAME LINE...: writes a definition
 define() { printf '%s\n' "${@:2}" >$definitions/"$1".conf; }
 reload() { kill -HUP $service; }
+nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 gone() { [ -z "$(field "$1" state)" ]; }
 begins() { begin --conf-dir $definitions; }
 
@@ -46,12 +47,12 @@ check "is named" grep -q '^peerdma: narrow: not published: /mnt/data/a: element 
 check "withdrawn" view withdraw narrow
 same "a name that is taken" "peerdma: tokens: there is such a view already; withdraw it first" "$(said view publish tokens /mnt/data/a)"
 same "nobody but root may publish" "peerdma: permission denied: only root may publish and withdraw views" \
-	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view withdraw tokens --socket $socket)"
+	"$(said nobody "$LAB_BUILD/bin/peerdma" view withdraw tokens --socket $socket)"
 same "nor publish" "peerdma: permission denied: only root may publish and withdraw views" \
-	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view publish other /mnt/data/a --socket $socket)"
+	"$(said nobody "$LAB_BUILD/bin/peerdma" view publish other /mnt/data/a --socket $socket)"
 same "nor read a view's device" "head: cannot open '$device' for reading: Permission denied" \
-	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups head -c 1 "$device")"
-check "anybody may look" setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view status --socket $socket
+	"$(said nobody head -c 1 "$device")"
+check "anybody may look" nobody "$LAB_BUILD/bin/peerdma" view status --socket $socket
 
 # Headers that are wrong, in a file and on a device: at each 8 bytes, and cut.
 cp "$device" /mnt/data/image
