@@ -13,6 +13,7 @@
 #   config   version (package and release)   seconds (duration of the build)
 set -euo pipefail
 shopt -s inherit_errexit
+export CCACHE_DISABLE=1 # a kernel is cached as a whole
 . "$(dirname "$0")/../scripts/common.sh"
 . "$(dirname "$0")/../scripts/apt.sh"
 
@@ -252,7 +253,7 @@ cmd_have() {
 cmd_list() {
 	[ -d "$PEERDMA_CACHE" ] || { echo "the cache $PEERDMA_CACHE does not exist yet"; return; }
 	echo "cache: $PEERDMA_CACHE"
-	(shopt -s nullglob; cd "$PEERDMA_CACHE" && du -sh -- kernels/* source/* arm64/sysroot-* apt work 2>/dev/null) | sed 's/^/  /'
+	(shopt -s nullglob; cd "$PEERDMA_CACHE" && du -sh -- kernels/* source/* arm64/sysroot-* apt work ccache pch tidy 2>/dev/null) | sed 's/^/  /'
 	echo "total: $(du -sh "$PEERDMA_CACHE" | cut -f1)"
 }
 

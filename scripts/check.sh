@@ -3,9 +3,8 @@
 #
 # make check: builds everything it needs, then runs tests/run.py.
 set -euo pipefail
-. "$(dirname "$0")/common.sh"
-
-"$PEERDMA_ROOT/scripts/setup.sh" check
+"$(dirname "$0")/setup.sh" check
+. "$(dirname "$0")/common.sh" # afterwards: ccache may be new
 # With KSRC there is one kernel, not two.
 [ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
 

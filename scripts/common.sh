@@ -12,6 +12,15 @@ if [ -n "${MAKEFLAGS:-}" ]; then
 	export MAKEFLAGS
 fi
 
+# Compilers by ccache, if it is there: what one clone has compiled, the next one, or an earlier commit, has at once. Sloppiness: as
+# precompiled headers need it.
+if [ -d /usr/lib/ccache ] && [ -z "${CCACHE_DISABLE:-}" ]; then
+	case $PATH in */usr/lib/ccache*) ;; *) export PATH=/usr/lib/ccache:$PATH ;; esac
+	export CCACHE_DIR=${CCACHE_DIR:-$PEERDMA_CACHE/ccache} CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-3G} CCACHE_NOHASHDIR=1
+	export CCACHE_BASEDIR=$PEERDMA_ROOT CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+	export PEERDMA_PCH=$PEERDMA_CACHE/pch
+fi
+
 # The lab's kernels, the newest first: qemu/kernels.tbl.
 kernels()       { awk '$1 == "kernel" { print $2 }' "$PEERDMA_ROOT/qemu/kernels.tbl"; }
 newest_kernel() { kernels | sed -n 1p; }

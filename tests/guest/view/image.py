@@ -11,10 +11,11 @@ image.py compare DEVICE FILE...         the device's header describes the files,
 image.py halves PATH MIB                writes MIB of u32 below 2^16
 image.py poke PATH ELEMENT              stores each u32 of its input to a mapping of the file; begins with the one that is there, as
                                         the first store sets the file's times. Prints a line after each
-image.py survey DEVICE FILE [ERROR]     reads each 4 KiB past the page cache; what comes without an error must be the elements of the file
+image.py survey DEVICE FILE [ERROR [CHANGING]]
+                                        reads each 4 KiB past the page cache; what comes without an error must be the elements of the file
                                         (of u32, in bits; packed, they are kept beside it), and the error must be that one. Prints how
                                         many blocks came and failed, and the first element of the first that failed and the last
-                                        element of the last
+                                        element of the last. With CHANGING, after 100 blocks it waits until this file is written
 image.py read DEVICE FILE ORDER [THREADS EACH]
                                         reads all MiB of the data of a view of `halves`, from the device, in that order (numbers with
                                         commas); or by so many threads at once, each so many MiB from another place of the order on.
@@ -150,8 +151,9 @@ def packed(path: str, bits: int, elements: int) -> bytes:
     return bytes(out)
 
 
-def survey(device: str, path: str, error: str = "") -> None:
+def survey(device: str, path: str, error: str = "", changing: str = "") -> None:
     block = 4096
+    before = os.stat(changing).st_mtime_ns if changing else 0
     direct = Direct(device, block)
     head = direct.read(0)
     header_bytes, _, reduction, bits = struct.unpack_from("<QBBB", head, 16)
@@ -162,6 +164,8 @@ def survey(device: str, path: str, error: str = "") -> None:
     first = -1
     for at in range(0, data_bytes, block):
         here = min(block, data_bytes - at)
+        while changing and at == 100 * block and os.stat(changing).st_mtime_ns == before:
+            time.sleep(.001)
         try:
             got = direct.read(header_bytes + at)
         except OSError as fault:
