@@ -122,7 +122,11 @@ uint64_t ChunkCache::add(Load load, uint64_t storage)
 	const uint64_t number = storage ? storage : UINT64_MAX - next_view_;
 	const auto at = storages_.try_emplace(number).first;
 	try {
-		views_.emplace(next_view_, View{std::move(load), at});
+		std::list<View *> node(1);
+		View &view = views_.emplace(next_view_, View{std::move(load), at}).first->second;
+		view.idle.swap(node);
+		view.demanding = view.idle.begin();
+		*view.demanding = &view;
 	} catch (...) {
 		if (!at->second.views)
 			storages_.erase(at);
@@ -132,25 +136,12 @@ uint64_t ChunkCache::add(Load load, uint64_t storage)
 	return next_view_++;
 }
 
-// With the mutex held: how many loads it may begin beside those that it has under way.
-size_t ChunkCache::room(const Storage &storage) const
+// With the mutex held: whether its storage may have one more load, of `most` and of what memory the loads of others leave.
+bool ChunkCache::may_load(const View &view, size_t most) const
 {
-	const size_t left = entries_.size() - (loading_ - storage.loading);
-	const auto most = std::clamp<size_t>(left / 2, 1, most_workers_);
-	return most - std::min<size_t>(storage.loading, most);
-}
-
-// With the mutex held: what is parked, of storages that may have more loads now. Not more of each than can begin.
-void ChunkCache::demand_parked()
-{
-	if (!parked_)
-		return;
-	for (auto &[number, storage] : storages_) {
-		const auto count = std::min(room(storage), storage.parked.size());
-		const auto end = std::next(storage.parked.begin(), static_cast<long>(count));
-		demanded_.splice(demanded_.begin(), storage.parked, storage.parked.begin(), end);
-		parked_ -= count;
-	}
+	const unsigned loading = view.storage->second.loading;
+	const size_t left = entries_.size() - (loading_ - loading);
+	return loading < std::clamp<size_t>(left / 2, 1, most);
 }
 
 // With the mutex held.
@@ -184,8 +175,8 @@ void ChunkCache::remove(uint64_t view)
 		     waiting != waiting_.end() && waiting->first.view == view;)
 			refused.insert(waiting_.extract(waiting++));
 		const auto is_of_view = [&](const ChunkKey &key) { return key.view == view; };
-		std::erase_if(demanded_, is_of_view);
-		parked_ -= std::erase_if(found->second.storage->second.parked, is_of_view);
+		while (!found->second.demanded.empty())
+			take_demanded(found->second);
 		std::erase_if(to_prefetch_, is_of_view);
 		std::erase_if(queued_, is_of_view);
 		for (std::list<Entry *> *list : {&used_, &fresh_})
@@ -198,8 +189,6 @@ void ChunkCache::remove(uint64_t view)
 			}
 		no_streams(found->second);
 		forget_unused(found);
-		// One of this view may have been the next of its storage.
-		demand_parked();
 	}
 	wanted_.notify_all();
 	for (const auto &[key, waiting] : refused)
@@ -264,14 +253,16 @@ void ChunkCache::run(ChunkKey key)
 // With the mutex held. Takes `ready`, or throws std::bad_alloc.
 void ChunkCache::demand(ChunkKey key, Ready &ready)
 {
+	View &view = views_.at(key.view);
 	const bool is_first = !waiting_.contains(key) && !there_.contains(key);
 	if (is_first)
-		demanded_.push_back(key);
+		view.demanded.push_back(key);
 	try {
 		waiting_[key].push_back(std::move(ready));
+		enlist(view);
 	} catch (const std::bad_alloc &) {
 		if (is_first) {
-			demanded_.pop_back();
+			view.demanded.pop_back();
 			waiting_.erase(key);
 		} else if (const auto found = waiting_.find(key); found->second.empty()) {
 			waiting_.erase(found);
@@ -333,24 +324,44 @@ ChunkCache::Counts ChunkCache::counts() const
 	return counts_;
 }
 
-bool ChunkCache::can_demand() const
+// With the mutex held, after the view's requests have changed.
+void ChunkCache::enlist(View &view)
 {
-	return !demanded_.empty() && !(free_.empty() && used_.empty() && fresh_.empty());
+	if (!view.demanded.empty())
+		demanding_.splice(demanding_.end(), view.idle);
 }
 
-// With the mutex held: the first chunk whose storage may have one more load. A storage that is slow or does not answer delays its own
-// chunks only.
+// With the mutex held. The view is the last one then.
+ChunkKey ChunkCache::take_demanded(View &view)
+{
+	const ChunkKey key = view.demanded.front();
+	view.demanded.pop_front();
+	std::list<View *> &to = view.demanded.empty() ? view.idle : demanding_;
+	to.splice(to.end(), demanding_, view.demanding);
+	return key;
+}
+
+// With the mutex held: the view whose request is next, if there is memory.
+ChunkCache::View *ChunkCache::next_demanded() const
+{
+	if (free_.empty() && used_.empty() && fresh_.empty())
+		return nullptr;
+	View *next = nullptr;
+	for (View *view : demanding_)
+		if ((!next || view->loading < next->loading) && may_load(*view, most_workers_ + !view->loading))
+			next = view;
+	return next;
+}
+
+// With the mutex held: the first chunk whose storage may have one more load, if there is memory. A storage that is slow or does not
+// answer delays its own chunks only.
 std::deque<ChunkKey>::const_iterator ChunkCache::next_prefetch() const
 {
+	if ((free_.empty() && used_.empty()) ||
+	    fresh_.size() + prefetching_ >= std::max<size_t>(entries_.size() / 2, 1))
+		return to_prefetch_.end();
 	return std::ranges::find_if(
-		to_prefetch_, [this](const ChunkKey &key) { return room(views_.at(key.view).storage->second) > 0; });
-}
-
-bool ChunkCache::can_prefetch() const
-{
-	return !to_prefetch_.empty() && demanded_.empty() && !(free_.empty() && used_.empty()) &&
-	       fresh_.size() + prefetching_ < std::max<size_t>(entries_.size() / 2, 1) &&
-	       next_prefetch() != to_prefetch_.end();
+		to_prefetch_, [this](const ChunkKey &key) { return may_load(views_.at(key.view), most_workers_); });
 }
 
 // There is some. The entry is in busy_ then.
@@ -381,30 +392,27 @@ void ChunkCache::work(std::list<Worker>::iterator self)
 	Lock lock(mutex_);
 	// There are too many after one that was late.
 	while (on_time_ <= most_workers_) {
-		wanted_.wait(lock, [this] { return ending_ || can_demand() || can_prefetch(); });
+		View *demanding = nullptr;
+		auto prefetch = to_prefetch_.cend();
+		wanted_.wait(lock, [&] {
+			demanding = next_demanded();
+			prefetch = demanding ? to_prefetch_.cend() : next_prefetch();
+			return ending_ || demanding || prefetch != to_prefetch_.cend();
+		});
 		if (ending_)
 			return;
-		const bool is_demanded = can_demand();
-		const auto next = is_demanded ? to_prefetch_.cend() : next_prefetch();
-		const ChunkKey key = is_demanded ? demanded_.front() : *next;
-		Storage &storage = views_.at(key.view).storage->second;
-		if (is_demanded && !room(storage)) {
-			storage.parked.splice(storage.parked.end(), demanded_, demanded_.begin());
-			parked_++;
-			continue;
-		}
-		if (is_demanded) {
-			demanded_.pop_front();
+		ChunkKey key;
+		if (demanding) {
+			key = take_demanded(*demanding);
 		} else {
-			to_prefetch_.erase(next);
+			key = *prefetch;
+			to_prefetch_.erase(prefetch);
 			queued_.erase(key);
 		}
 		// A prefetch may have begun to load what was demanded then, and the opposite.
-		if (there_.contains(key)) {
-			demand_parked();
+		if (there_.contains(key))
 			continue;
-		}
-		self->prefetches = !is_demanded;
+		self->prefetches = !demanding;
 		prefetching_ += self->prefetches;
 		load(lock, *self, key);
 		prefetching_ -= std::exchange(self->prefetches, false);
@@ -467,7 +475,8 @@ void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 	if (again.empty())
 		take_waiting();
 	else if (waiting_.contains(key))
-		demanded_.splice(demanded_.end(), again);
+		view.demanded.splice(view.demanded.end(), again);
+	enlist(view);
 	if (error) {
 		there_.erase(key);
 		free_.splice(free_.end(), busy_, entry->place);
@@ -480,7 +489,6 @@ void ChunkCache::load(Lock &lock, Worker &self, ChunkKey key)
 	}
 	loading_--;
 	storage.loading--;
-	demand_parked();
 	view.loading--;
 	forget_unused(found);
 	lock.unlock();

@@ -10,7 +10,8 @@
 //
 // A load may wait for storage that does not answer. After a second another worker takes the place of the one that waits. No storage
 // has more loads under way than there are workers, nor takes more than half of the chunks that those of others leave for its loads, so
-// the chunks of others go on.
+// the chunks of others go on. Of the views with requests the one with the fewest loads under way is next, and one that has none may have
+// one although its storage has as many as there are workers: a view whose loads take long delays itself.
 #pragma once
 
 #include <chrono>
@@ -110,15 +111,17 @@ private:
 	using Lock = std::unique_lock<std::mutex>;
 	struct Storage {
 		size_t views = 0;
-		unsigned loading = 0;            // workers
-		std::list<ChunkKey> parked = {}; // demanded, until it may have more
+		unsigned loading = 0; // workers
 	};
 	struct View {
 		Load load;
 		std::map<uint64_t, Storage>::iterator storage;
 		unsigned loading = 0; // workers
 		bool removed = false; // stays until they have ended
-		size_t streams = 0;   // that take part in streams_
+		std::list<ChunkKey> demanded = {};
+		std::list<View *> idle = {};                // its node of demanding_, while nothing is demanded
+		std::list<View *>::iterator demanding = {}; // that node, wherever it is
+		size_t streams = 0;                         // that take part in streams_
 		Clock::time_point read = {};
 		std::list<View *>::iterator place = {}; // in read_, if it has streams
 	};
@@ -133,13 +136,13 @@ private:
 	void watch();
 	void start_workers();
 	void end_threads();
-	size_t room(const Storage &storage) const;
-	void demand_parked();
+	bool may_load(const View &view, size_t most) const;
 	bool is_gone(uint64_t view) const;
 	void forget_unused(std::map<uint64_t, View>::iterator view);
 	void demand(ChunkKey key, Ready &ready);
-	bool can_demand() const;
-	bool can_prefetch() const;
+	void enlist(View &view);
+	ChunkKey take_demanded(View &view);
+	View *next_demanded() const;
 	std::deque<ChunkKey>::const_iterator next_prefetch() const;
 	Entry *take_memory();
 	void drop_old();
@@ -159,8 +162,7 @@ private:
 	uint64_t loads_ = 0;                // begun so far
 	std::map<ChunkKey, Entry *> there_; // chunks in memory or being loaded
 	std::map<ChunkKey, std::vector<Ready>> waiting_;
-	std::list<ChunkKey> demanded_; // without those that are parked
-	size_t parked_ = 0;            // chunks, of all storages
+	std::list<View *> demanding_; // views with requests, the one that was served least recently first
 	std::deque<ChunkKey> to_prefetch_;
 	std::set<ChunkKey> queued_; // those in to_prefetch_
 	size_t prefetching_ = 0;    // workers that load a chunk that nobody has demanded, without those that are late
