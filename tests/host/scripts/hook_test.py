@@ -85,6 +85,40 @@ def wrong_syntax_is_refused() -> None:
     refuses("a.py", "# SPDX-License-Identifier: MIT\nx = = 1\n", "python: syntax")
 
 
+def an_unused_import_is_refused() -> None:
+    needs("pyflakes3")
+    refuses("a.py", "# SPDX-License-Identifier: MIT\nimport os\n", "python: pyflakes")
+
+
+def a_program_that_is_missing_is_named() -> None:
+    with with_hook() as repository, tempfile.TemporaryDirectory() as programs:
+        for folder in repository.env["PATH"].split(":"):
+            for program in Path(folder).glob("*"):
+                if program.name != "pyflakes3" and not (Path(programs) / program.name).is_symlink():
+                    (Path(programs) / program.name).symlink_to(program)
+        repository.env["PATH"] = programs
+        repository.stage("a.py", "# SPDX-License-Identifier: MIT\nimport os\n")
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode == 0 and "pyflakes: not checked, as pyflakes3 is not installed" in done.stdout, done.stdout
+
+
+def many_scripts_are_checked_on_all_cpus() -> None:
+    with with_hook() as repository:
+        programs, seen = repository.root / ".git/programs", repository.root / ".git/seen"
+        # It succeeds once another one runs beside it.
+        waits = 'touch "$SEEN/$$"; for _ in {1..100}; do set -- "$SEEN"/*; [ $# -lt 2 ] || exit 0; sleep 0.1; done; exit 1'
+        programs.mkdir()
+        seen.mkdir()
+        for name, text in {"nproc": "echo 2", "shellcheck": waits}.items():
+            (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+            (programs / name).chmod(0o755)
+        repository.env |= {"PATH": f"{programs}:{repository.env['PATH']}", "SEEN": str(seen)}
+        for number in range(8):
+            repository.stage(f"{number}.sh", "# SPDX-License-Identifier: MIT\n")
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode == 0, done.stdout
+
+
 def a_format_of_its_own_is_refused() -> None:
     needs("clang-format")
     refuses("a.cpp", SPDX + "int   a( );\n", "clang-format")
@@ -167,7 +201,8 @@ def where_the_script_is_not_everything_is_committed() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, a_format_of_its_own_is_refused,
+    sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, an_unused_import_is_refused,
+                      a_program_that_is_missing_is_named, many_scripts_are_checked_on_all_cpus, a_format_of_its_own_is_refused,
                       the_format_of_the_kernel_is_that_of_a_cached_one,
                       a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept,
                       the_hooks_of_other_repositories_are_kept, where_the_script_is_not_everything_is_committed]))
