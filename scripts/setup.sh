@@ -44,11 +44,13 @@ missing_debian() {
 
 # Package names differ on other distributions: check for the tools and headers.
 missing_elsewhere() {
-	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
+	local tool header probe tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
 	case $1 in demo-rdma | bench) tools="$tools exportfs ip mkfs.xfs mount.nfs nfsdcld rdma rpc.mountd rpc.nfsd rpcbind" ;; esac
 	[ "$1" != demo-offload ] || tools="$tools ip nvme rdma tc" headers='isa-l/crc.h lz4frame.h zstd.h'
 	case $1 in demo | demo-rdma | demo-offload | bench) ;; *) tools="$tools clang++ dot git mandoc mkfs.xfs patch" headers='gtest/gtest.h isa-l/crc.h lz4frame.h zstd.h' ;; esac
+	# What guest tests use without "# needs:".
+	[ "$1" != check ] || tools="$tools addpart bindfs dmsetup fsfreeze fsverity losetup mdadm mkfs.btrfs wipefs"
 	case $1 in demo | demo-rdma | demo-offload) ;; *) headers="$headers infiniband/verbs.h" ;; esac
 	[ "$1" != lint ] || tools="$tools aarch64-linux-gnu-g++ abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 qemu-aarch64 shellcheck sparse"
 	[ "$1" != bench-pack ] || tools='g++ make pkg-config python3' headers=benchmark/benchmark.h
@@ -68,6 +70,12 @@ missing_elsewhere() {
 		# The guest's test programs are static.
 		echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
 	fi
+	if [ "$1" = check ]; then
+		for probe in 'clang++ address,undefined' 'g++ address,undefined' 'g++ thread'; do
+			echo 'int main() {}' | ${probe% *} -fsanitize="${probe#* }" -x c++ - -o /dev/null 2>/dev/null ||
+				echo "the libraries of ${probe% *} -fsanitize=${probe#* }"
+		done
+	fi
 	for header in CLI/CLI.hpp fmt/format.h isa-l/crc.h liburing.h nlohmann/json.hpp traceevent/event-parse.h tracefs/tracefs.h zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
@@ -84,7 +92,7 @@ as_root=
 
 if ! is_debian_12; then
 	missing=$(missing_elsewhere "$1")
-	[ -z "$missing" ] || die "this is not Debian 12, so nothing is installed for you; missing here: $(echo "$missing" | tr '\n' ' ')"
+	[ -z "$missing" ] || die "this is not Debian 12, so nothing is installed for you; missing here: ${missing//$'\n'/, }; scripts/Containerfile makes a container of Debian 12"
 	[ -n "${KSRC:-}" ] || command -v apt-get >/dev/null ||
 		die "guest kernels come from Debian's linux-source packages: without apt-get give KSRC=/path/to/linux"
 	exit 0
