@@ -79,7 +79,7 @@ lint: ## style and static analysis of everything
 hooks: ## let git check the format and lint staged files before each commit
 	$(Q)scripts/hooks.sh
 
-compile_commands.json: ## the compile commands of user/ and its tests, for clangd
+compile_commands.json: ## the compile commands of user/ and tests/, for clangd
 	$(Q)scripts/compile_commands.py $@
 
 bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
@@ -107,5 +107,5 @@ soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OP
 soak-revoke: ## each event that can revoke a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
 	$(Q)scripts/soak.sh revoke
 
-deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, 7.2 and the newest, outside programs, removal (as root)
+deb-check: deb ## the packages in clean Debian systems: DKMS on Debian's 6.1, the lab's kernels and the newest, outside programs, removal (as root)
 	$(Q)tests/packages.sh

@@ -1,38 +1,51 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""compile_commands.py FILE: writes what clangd wants to know of user/ and its tests, from what make would run."""
+"""Writes the compile commands of user/ and tests/ for clangd, from what make would run."""
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GOALS = ("lib", "tools", "verbs", "host-tests")
+GOALS = {"user": ("lib", "tools", "verbs", "host-tests", "hops", "bench-pack"), "tests": ("all",)}
 # clangd cannot read g++'s precompiled headers, nor those of another clang++. The sources do not need them.
 PRECOMPILED = re.compile(r" -include-pch \S+| -Winvalid-pch -include \S+")
 
 
-def commands(lines: list[str]) -> list[dict[str, str]]:
+def commands(folder: Path, output: str) -> list[dict[str, str]]:
     found = []
-    for line in lines:
-        if match := re.search(r"(\S*(?:g\+\+|clang\+\+|c\+\+)\S* -std=.* -c (\S+) -o (\S+))$", line):
-            found.append({"directory": str(ROOT / "user"), "command": PRECOMPILED.sub("", match[1]), "file": match[2], "output": match[3]})
+    for line in output.replace("\\\n", " ").splitlines():
+        if match := re.search(r"\S*[gc]\+\+\S* -std=.*", line):
+            command = PRECOMPILED.sub("", match[0])
+            words = shlex.split(command)
+            found += [{"directory": str(folder), "command": command, "file": word, "output": words[words.index("-o") + 1]}
+                      for word in words if word.endswith(".cpp")]
     return found
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path, help="where to write them")
+    args = parser.parse_args()
     build = os.environ.get("PEERDMA_BUILD", str(ROOT / "build"))
-    done = subprocess.run(["make", "--no-print-directory", "-C", str(ROOT / "user"), "-nB", "V=1", f"BUILD={build}", *GOALS],
-                          capture_output=True, text=True)
-    entries = commands(done.stdout.splitlines())
-    if not entries:
-        sys.exit(f"compile_commands.py: make showed no compiler command:\n{done.stderr}")
-    Path(sys.argv[1]).write_text(json.dumps(entries, indent=1) + "\n")
-    print(f"{len(entries)} commands written to {sys.argv[1]}")
+    # By output: the make of tests/ starts that of user/ for some.
+    entries: dict[str, dict[str, str]] = {}
+    for part, goals in GOALS.items():
+        done = subprocess.run(["make", "--no-print-directory", "-C", str(ROOT / part), "-nB", "V=1", f"BUILD={build}", *goals],
+                              capture_output=True, text=True)
+        found = commands(ROOT / part, done.stdout)
+        if done.returncode or not found:
+            sys.exit(f"compile_commands.py: make -C {part} does not show its compiler commands:\n{done.stderr}")
+        for entry in found:
+            entries.setdefault(entry["output"], entry)
+    args.file.write_text(json.dumps(list(entries.values()), indent=1) + "\n")
+    print(f"{len(entries)} commands written to {args.file}")
     return 0
 
 
