@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # Tests that read the guest tests' headers and texts.
-READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random"
+READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|lab_random|setup_test"
 
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
 # group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it, and
@@ -19,7 +19,7 @@ READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|l
 # fail; power the cut of the guest's power. A host test selects those that import it, too. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|\.editorconfig", ()),
-    (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test",)),
+    (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test|results_test",)),
     # Guest tests compile the examples; some of them do so for RDMA.
     (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/(?:docs|manpages|comments)\..*", ("host:.*", "guest:docs.*")),
@@ -32,15 +32,16 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"user/tools/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz")),
     (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test|lab_test",)),
-    (r"tests/meta/.*", ("meta", "host:changed_test|lab_test")),
+    (r"tests/meta/.*", ("meta", "host:changed_test|lab_test|tiers_test")),
     # cufile_ways runs these in a guest as well.
     (r"tests/host/cufile/(?:cufile_ways\.py|random_bytes\.hpp|conformance/.*)", ("host:.*", "guest:cufile_ways")),
-    # lab_test looks for names of kernels in all tests, docs_test for what no page may say, changed_test for who reads what.
-    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test",)),
+    # lab_test looks for names of kernels in all tests, docs_test for what no page may say, changed_test for who reads what,
+    # tiers_test for the tiers.
+    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test|tiers_test",)),
     (r"tests/host/.*", ("host:.*",)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
-    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test")),
-    (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}", "host:docs_test")),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
+    (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
 ]
 SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed|view)\.sh")
 
@@ -172,6 +173,11 @@ def git(root: Path, *words: str) -> str:
 def upstream(root: Path) -> str:
     """The commit at which the branch left its upstream, or ""."""
     try:
+        branch = git(root, "symbolic-ref", "HEAD").strip()
+        remote, _, there = git(root, "for-each-ref", "--format=%(upstream:remotename) %(upstream:remoteref)", branch).strip().partition(" ")
+        # From its own pushed copy the branch does not differ: compare it with the remote's default branch, if that is known.
+        if there == branch and (default := git(root, "for-each-ref", "--format=%(objectname)", f"refs/remotes/{remote}/HEAD").strip()):
+            return git(root, "merge-base", "HEAD", default).strip()
         return git(root, "merge-base", "HEAD", "@{upstream}").strip()
     except (subprocess.CalledProcessError, FileNotFoundError):
         return ""

@@ -64,8 +64,8 @@ def pages_select_their_tests() -> None:
     assert "docs" in guests("README.md") and "read" not in guests("README.md")
     assert {"docs_test", "reasons", "compat", "cufile_errors"} <= hosts("Documentation/routes.md")
     assert {"docs_test", "syzlang"} <= hosts("kernel/face/op.c")
-    for path in ("Documentation/parts.dot", "Documentation/parts.svg", "LICENSE.md"):
-        assert hosts(path) == {"docs_test"}, path
+    for path in ("Documentation/parts.dot", "Documentation/parts.svg", "Documentation/results/summary.svg", "LICENSE.md"):
+        assert hosts(path) == {"docs_test", "results_test"}, path
 
 
 def a_test_selects_itself() -> None:
@@ -90,16 +90,16 @@ def a_guest_test_selects_the_host_tests_that_read_it() -> None:
     reads = re.compile(r"(?<!tmp/)tests/guest|guest_tests\(|guest_scripts\(")
     readers = {path.stem for path in run.host_tests() if path.suffix in (".py", ".sh") and reads.search(path.read_text())}
     assert readers and readers <= hosts("tests/guest/io/read.sh"), readers
-    # It looks for names of kernels in programs and in host tests as well.
-    assert "lab_test" in hosts("tests/guest/lifetime/owner.cpp")
     # It imports the other, and docs_test looks for names in these.
     assert {"reasons", "check_tree_test"} <= hosts("tests/host/docs/reasons.py")
-    assert "docs_test" in hosts("tests/tools/stress.cpp")
+    # These look for names of kernels, of ours and of programs, and for the command that compiles it.
+    for program in ("tests/guest/lifetime/owner.cpp", "tests/tools/stress.cpp"):
+        assert {"lab_test", "docs_test", "changed_test", "compile_commands_test"} <= hosts(program), program
 
 
 def a_host_test_selects_those_that_read_all_of_them() -> None:
-    for file, those in (("tests/host/tools/bench.sh", {"changed_test", "lab_test", "docs_test"}), ("tests/mutants.py", {"mutants_test", "lab_test"}),
-                        ("tests/meta/warn.sh", {"changed_test", "lab_test"})):
+    for file, those in (("tests/host/tools/bench.sh", {"changed_test", "lab_test", "docs_test", "tiers_test"}),
+                        ("tests/mutants.py", {"mutants_test", "lab_test"}), ("tests/meta/warn.sh", {"changed_test", "lab_test", "tiers_test"})):
         assert those <= hosts(file) and len(hosts(file)) < 6, hosts(file)
 
 
@@ -144,16 +144,43 @@ def the_command_and_libraries_select_what_runs_them() -> None:
         assert there and there <= guests(f"user/{folder}.cpp"), there - guests(f"user/{folder}.cpp")
 
 
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=folder, env=os.environ | tap.WITHOUT_GITCONFIG, check=True)
+
+
 def without_an_upstream_everything_is_selected() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        assert Affected.of_changes(Path(folder)).all
-        for words in (("init", "-q"), ("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "x")):
-            subprocess.run(["git", *words], cwd=folder, env=os.environ | tap.WITHOUT_GITCONFIG, check=True)
-        assert Affected.of_changes(Path(folder)).all
-        subprocess.run(["git", "clone", "-q", folder, f"{folder}/clone"], env=os.environ | tap.WITHOUT_GITCONFIG, check=True)
-        clone = Path(folder) / "clone"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        assert Affected.of_changes(folder).all
+        git(folder, "init", "-q")
+        assert Affected.of_changes(folder).all
+        git(folder, "commit", "-q", "--allow-empty", "-m", "x")
+        assert Affected.of_changes(folder).all
+        git(folder, "clone", "-q", ".", "clone")
+        clone = folder / "clone"
         (clone / "README.md").touch()
         assert "1 changed files" in Affected.of_changes(clone).text and not Affected.of_changes(clone).all
+        git(clone, "checkout", "-q", "--detach")
+        assert Affected.of_changes(clone).all
+
+
+def a_pushed_branch_is_compared_with_the_default_branch() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, clone = Path(name), Path(name) / "clone"
+        git(folder, "init", "-q")
+        git(folder, "commit", "-q", "--allow-empty", "-m", "x")
+        git(folder, "clone", "-q", ".", "clone")
+        git(clone, "checkout", "-q", "-b", "feature", "--track")
+        for number, file in enumerate(("README.md", "LICENSE.md"), 1):
+            (clone / file).touch()
+            git(clone, "add", file)
+            git(clone, "commit", "-q", "-m", file)
+            assert f"{number} changed files" in Affected.of_changes(clone).text
+            git(clone, "push", "-q", "-u", "origin", "feature")
+            assert f"{number} changed files" in Affected.of_changes(clone).text
+        # Without a known default branch there is nothing but the copy to compare with.
+        git(clone, "remote", "set-head", "origin", "--delete")
+        assert "0 changed files" in Affected.of_changes(clone).text
 
 
 def nothing_selects_nothing() -> None:
@@ -191,6 +218,6 @@ if __name__ == "__main__":
                       a_test_selects_those_that_run_it, a_host_test_selects_those_that_read_all_of_them,
                       a_program_selects_the_tests_that_carry_those_that_run_it,
                       what_a_program_of_the_host_includes_selects_the_guest_test_that_runs_it, a_guest_test_selects_the_host_tests_that_read_it,
-                      without_an_upstream_everything_is_selected,
+                      without_an_upstream_everything_is_selected, a_pushed_branch_is_compared_with_the_default_branch,
                       parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing,
                       what_another_tier_runs_is_named]))
