@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build").resolve()
 CACHE = Path(os.environ.get("PEERDMA_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "peerdma")
+RUNS = BUILD / "lab"  # where -o of a command may be
 QEMU = "qemu-system-x86_64"
 MIB = 1 << 20
 # The newest first, which is K's default.
@@ -145,6 +146,11 @@ class Test:
     def name(self) -> str:
         return self.path.stem
 
+    @property
+    def boot(self) -> str:
+        """The kind of its boot; tests of the same kind and topology share one. A test that has a peer is booted alone."""
+        return self.notes.get("boot", self.name if "peer" in self.notes else "")
+
     def words(self, key: str, default: str = "") -> list[str]:
         return self.notes.get(key, default).split()
 
@@ -218,7 +224,7 @@ class Guest:
     @property
     def in_memory(self) -> bool:
         """Its root is in memory: a 9p mount does not survive a suspend."""
-        return any(test.notes.get("boot") == "memory" for test in self.tests)
+        return any(test.boot == "memory" for test in self.tests)
 
     def path(self, name: str) -> Path:
         return self.out / {"gpu0": "gpu-bar.mem"}.get(name, f"{name}.img")
@@ -1034,10 +1040,11 @@ async def again_if_still(boot: Callable[[], Awaitable[Outcome]], tell: Callable[
 
 
 def folder_of_a_run(path: Path) -> Path:
-    """A guest writes to the build folder only, and tests that read the run's folder do not find it elsewhere."""
+    """A guest writes to the build folder only, tests that read the run's folder do not find it elsewhere, and the build and
+    make check have the other folders there."""
     folder = path.resolve()
-    if BUILD not in folder.parents:
-        raise LabError(f"-o {path}: expected a folder below {BUILD}")
+    if RUNS not in folder.parents:
+        raise LabError(f"-o {path}: expected a folder below {RUNS}")
     return folder
 
 
@@ -1060,7 +1067,7 @@ def main() -> int:
     parser.add_argument("-k", default=os.environ.get("K") or NEWEST, help=f"kernel: {' or '.join(KERNELS)}")
     parser.add_argument("-d", nargs="?", const="1", help="the debug kernel, or the variant named: kcsan, rt")
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
-    parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images, below the build folder")
+    parser.add_argument("-o", type=Path, default=RUNS / "run", help="folder for logs and images, below lab/ of the build folder")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
     parser.add_argument("--gpu", type=int, default=512, help="the GPU's memory in MiB, a power of 2")
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")

@@ -173,7 +173,7 @@ class Choice(run.Choice):
         best = "gcov" if "plain" in test.words("variants", "plain") else "debug"
         return bool(variant in test.words("coverage", best) and topology in test.words("topologies") and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
-                    and test.is_on(k) and test.notes.get("boot") != "counting")
+                    and test.is_on(k) and test.boot != "counting")
 
 
 class Coverage(run.Check):
@@ -191,7 +191,7 @@ class Coverage(run.Check):
 
 def all_boots(kernel: lab.Kernel) -> set[str]:
     choice = Choice(kernel.k, "plain", None, None)
-    return {boot_name(kernel, topology, test.notes.get("boot", ""))
+    return {boot_name(kernel, topology, test.boot)
             for test in run.guest_tests() for topology in test.words("topologies")
             if choice.wants(test, kernel.k, kernel.variant, topology) and not run.missing_needs(test, kernel)}
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # make deb-check: the packages of build/deb in clean Debian systems (debootstrap, as root): DKMS against the headers of
-# Debian's 6.1, 6.12, 7.2 (as long as there is one) and newest 7.x, and of the lab's 7.2 if it is in the cache; outside programs by pkg-config and by CMake;
+# Debian's 6.1, of its builds of the lab's oldest and newest kernel (as long as there is one), of its newest with the latter's major
+# version, and of the lab's own newest if it is in the cache; outside programs by pkg-config and by CMake;
 # what is left when they are gone, also where the headers went first; and the commands of the documentation that are for a
 # clean system, those that build and install without packages among them. Prints TAP.
 set -euo pipefail
@@ -85,8 +86,13 @@ built() {
 		done'
 }
 
-# at_least MINOR KERNEL...: one of them is 7.MINOR or later
-at_least() { printf '%s\n' "${@:2}" | awk -F'[.+~-]' -v minor="$1" '$1 > 7 || ($1 == 7 && $2 + 0 >= minor) { found = 1 } END { exit !found }'; }
+# at_least K KERNEL...: one of them is of K or later
+at_least() {
+	printf '%s\n' "${@:2}" | awk -F'[.+~-]' -v k="$1" 'BEGIN { split(k, least) }
+		$1 > least[1] || ($1 == least[1] && $2 + 0 >= least[2]) { found = 1 } END { exit !found }'
+}
+# of_kernel K: a regular expression of its releases
+of_kernel() { echo "${1//./[.]}[.]"; }
 
 # typed NAME BLOCK FOLDER: what a page says to type, in a folder of it, with sudo and a user whose name is USER
 typed() {
@@ -111,13 +117,14 @@ mkdir -p "$trees/blocks"
 "$PEERDMA_ROOT/scripts/docs.py" --chroot "$trees/blocks"
 outside=$trees/bookworm/root/outside
 
-# --- 6.1, 6.12 and the lab's 7.2, libraries and tools
+oldest=$(oldest_kernel) newest=$(newest_kernel)
+# --- 6.1, the lab's oldest by Debian and its newest by itself, libraries and tools
 system bookworm bookworm "bookworm-backports" "dkms g++ cmake make pkg-config libfmt9 libibverbs-dev libtraceevent1 libtracefs1 liburing2 linux-headers-amd64"
-new=$(inside bookworm "apt-cache search --names-only '^linux-headers-6[.]12[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
-[ -n "$new" ] || die "bookworm-backports offers no headers of 6.12"
+new=$(inside bookworm "apt-cache search --names-only '^linux-headers-$(of_kernel "$oldest").*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
+[ -n "$new" ] || die "bookworm-backports offers no headers of $oldest"
 inside bookworm "apt-get -qq -y --no-install-recommends install -t bookworm-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
 # That which the guests boot: for here, as it was built on Debian 12.
-lab='' lab_home=$("$PEERDMA_ROOT/qemu/kernel.sh" have "$(newest_kernel)" 2>/dev/null) || lab_home=
+lab='' lab_home=$("$PEERDMA_ROOT/qemu/kernel.sh" have "$newest" 2>/dev/null) || lab_home=
 if [ -n "$lab_home" ]; then
 	read -r _ lab <"$lab_home/version"
 	mkdir -p "$trees/bookworm/lib/modules/$lab"
@@ -127,12 +134,12 @@ files bookworm >"$trees/before"
 check "they install on Debian 12" install bookworm "\$(ls /mnt/*.deb | grep -v dbgsym)"
 check "DKMS built for its kernels" built bookworm
 kernels=$(built bookworm 2>/dev/null | tr '\n' ' ') || true
-for want in 6.1. 6.12.; do check "among them $want: $kernels" grep -q "\(^\| \)$want" <<<"$kernels"; done
+for want in 6.1 "$oldest"; do check "among them $want: $kernels" grep -q "\(^\| \)$(of_kernel "$want")" <<<"$kernels"; done
 if [ -n "$lab" ]; then
 	check "among them the lab's $lab: $kernels" grep -q "\(^\| \)$lab\( \|\$\)" <<<"$kernels"
 else
 	n=$((n + 1))
-	echo "ok $n - among them the lab's $(newest_kernel) # SKIP it is not in the cache: qemu/kernel.sh path $(newest_kernel)"
+	echo "ok $n - among them the lab's $newest # SKIP it is not in the cache: qemu/kernel.sh path $newest"
 fi
 # The lab's kernel knows no signatures, and has nothing to sign with.
 check "its modules are signed" inside bookworm 'for ko in /lib/modules/*-amd64/updates/dkms/*.ko; do tail -c 28 "$ko" | grep -q "Module signature appended"; done'
@@ -225,24 +232,25 @@ check "what was typed: the command runs" says 0 peerdma inside source '/usr/loca
 check "what was typed: the example opens the device, or says what is missing" says 1 "/dev/peerdma: No such file or directory" \
 	inside source '/root/tree/example /etc/hostname'
 
-# --- Debian's 7.2, its newest 7.x, and headers that go before the modules do
-# headers VERSION-REGEX: the newest of those, for the usual machine
-headers() { inside trixie "apt-cache search --names-only '^linux-headers-7[.]$1.*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1; }
+# --- Debian's build of the lab's newest, its newest of that major version, and headers that go before the modules do
+# headers REGEX: the newest of those releases, for the usual machine
+headers() { inside trixie "apt-cache search --names-only '^linux-headers-$1.*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1; }
 system trixie trixie trixie-backports "dkms"
-new=$(headers '[0-9]')
-[ -n "$new" ] || die "trixie-backports offers no headers of 7.x"
-old=$(headers '2[.]') # may have left it
+major=${newest%%.*}
+new=$(headers "${major}[.][0-9]")
+[ -n "$new" ] || die "trixie-backports offers no headers of $major.x"
+old=$(headers "$(of_kernel "$newest")") # may have left it
 inside trixie "apt-get -qq -y --no-install-recommends install -t trixie-backports $new $old >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
 check "the module's package installs on Debian 13" install trixie '/mnt/peerdma-dkms_*.deb'
 check "DKMS built for ${old:+$old and }$new" built trixie
 mapfile -t kernels < <(built trixie 2>/dev/null || true)
 if [ -n "$old" ]; then
-	check "among them 7.2.: ${kernels[*]}" grep -q '\(^\| \)7[.]2[.]' <<<"${kernels[*]}"
+	check "among them $newest: ${kernels[*]}" grep -q "\(^\| \)$(of_kernel "$newest")" <<<"${kernels[*]}"
 else
 	n=$((n + 1))
-	echo "ok $n - among them Debian's 7.2 # SKIP trixie-backports has no more of it"
+	echo "ok $n - among them Debian's $newest # SKIP trixie-backports has no more of it"
 fi
-check "that is 7.2 or later: ${kernels[*]}" at_least 2 "${kernels[@]}"
+check "that is $newest or later: ${kernels[*]}" at_least "$newest" "${kernels[@]}"
 # What peerdma check and the pages say of them.
 check "all of them have what it needs" inside trixie 'for config in /lib/modules/*/build/.config; do grep -x CONFIG_PCI_P2PDMA=y "$config" && grep -x CONFIG_ZONE_DEVICE=y "$config"; done'
 check "its headers go" inside trixie "apt-get -y purge 'linux-headers-*' && ! ls /lib/modules/*/build/include && ls /lib/modules/*/updates/dkms/peerdma_nfs.ko*"

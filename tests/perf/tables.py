@@ -18,12 +18,11 @@ import counts  # noqa: E402
 import lab  # noqa: E402
 
 PAGE = HERE.parents[1] / "Documentation/performance.md"
-NEW, OLD = lab.NEWEST, lab.OLDEST
 Values = dict[counts.Key, float]
 
 
 def of(kind: str) -> dict[str, Values]:
-    return {k: counts.read_csv(HERE / f"{kind}-{k}.csv") for k in (NEW, OLD)}
+    return {k: counts.read_csv(HERE / f"{kind}-{k}.csv") for k in lab.KERNELS}
 
 
 def size_of(size: int) -> str:
@@ -36,9 +35,9 @@ def rows(values: dict[str, Values], wanted: Callable[[str], bool]) -> list[str]:
         if value is None:
             return "absent | "
         return f"{value:,.0f} | " + (f"{value / reference:.3f}" if reference else "")
-    return [f"| metric | size | {NEW} | x host | {OLD} | x host |", "|---|---|---|---|---|---|",
-            *(f"| {key[0]} | {size_of(key[1])} | {cell(NEW, key)} | {cell(OLD, key)} |"
-              for key in values[NEW] if wanted(key[0]))]
+    return [f"| metric | size | {' | '.join(f'{k} | x host' for k in values)} |", "|---|---|" + "---|---|" * len(values),
+            *(f"| {key[0]} | {size_of(key[1])} | {' | '.join(cell(k, key) for k in values)} |"
+              for key in values[lab.NEWEST] if wanted(key[0]))]
 
 
 def is_main(metric: str) -> bool:
@@ -50,15 +49,15 @@ def is_merge(metric: str) -> bool:
 
 
 def exact() -> list[str]:
-    new, old = of("exact").values()
-    lines = [f"| per operation | size | commands | allocations, {NEW} | allocations, {OLD} |", "|---|---|---|---|---|"]
-    for (name, size), commands in new.items():
+    values = of("exact")
+    lines = [f"| per operation | size | commands | {' | '.join(f'allocations, {k}' for k in values)} |", "|---|---|---|" + "---|" * len(values)]
+    for (name, size), commands in values[lab.NEWEST].items():
         metric, _, what = name.rpartition(".")
         if what != "commands":
             continue
-        then = "" if old[name, size] == commands else f"; on {OLD} {old[name, size]:g}"
+        then = "".join(f"; on {k} {of_kernel[name, size]:g}" for k, of_kernel in values.items() if of_kernel[name, size] != commands)
         allocations = (metric + ".allocations", size)
-        lines.append(f"| {metric} | {size_of(size)} | {commands:g}{then} | {new[allocations]:g} | {old[allocations]:g} |")
+        lines.append(f"| {metric} | {size_of(size)} | {commands:g}{then} | {' | '.join(f'{of_kernel[allocations]:g}' for of_kernel in values.values())} |")
     return lines
 
 
@@ -69,10 +68,10 @@ def limits() -> list[str]:
         ratio = values[limit.k][limit.metric, limit.size] / values[limit.k][limit.other, limit.other_size]
         state = "required" if limit.required else "holds" if ratio <= limit.ratio else "not yet"
         return f"{ratio:.3f} of {limit.ratio:.2f}, {state}"
-    kernels = [counts.limits(k) for k in (NEW, OLD)]
-    return [f"| limit | {NEW} | {OLD} |", "|---|---|---|",
-            *(f"| {a.metric} {size_of(a.size)} against {a.other} {size_of(a.other_size)} | {verdict(a)} | {verdict(b)} |"
-              for a, b in zip(*kernels, strict=True))]
+    kernels = [counts.limits(k) for k in values]
+    return [f"| limit | {' | '.join(values)} |", "|---|" + "---|" * len(values),
+            *(f"| {a.metric} {size_of(a.size)} against {a.other} {size_of(a.other_size)} | {' | '.join(map(verdict, (a, *others)))} |"
+              for a, *others in zip(*kernels, strict=True))]
 
 
 def percent(ratio: float) -> float:
@@ -131,9 +130,12 @@ def slower() -> list[str]:
 
 def zeroing() -> list[str]:
     """The cost of allocating, for each byte."""
-    new, old = (values["buf_alloc", 256 * counts.MIB] / (256 * counts.MIB) for values in of("baseline").values())
-    return [f"| allocating, instructions | {NEW} | {OLD} |", "|---|---|---|", f"| for each byte | {new:.2f} | {old:.2f} |",
-            f"| for 1 GiB, calculated from 256 MiB, thousand million | {new * 1.073741824:.2f} | {old * 1.073741824:.2f} |"]
+    per_byte = {k: values["buf_alloc", 256 * counts.MIB] / (256 * counts.MIB) for k, values in of("baseline").items()}
+
+    def row(what: str, factor: float) -> str:
+        return f"| {what} | {' | '.join(f'{each * factor:.2f}' for each in per_byte.values())} |"
+    return [f"| allocating, instructions | {' | '.join(per_byte)} |", "|---|" + "---|" * len(per_byte), row("for each byte", 1),
+            row("for 1 GiB, calculated from 256 MiB, thousand million", 1.073741824)]
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {

@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
     parser.add_argument("--lie", action="store_true", help="the guest says that it has synced, and has not")
-    parser.add_argument("-o", type=Path, default=lab.BUILD / "power", help="folder for logs and images")
+    parser.add_argument("-o", type=Path, default=lab.RUNS / "power", help="folder for logs and images, below lab/ of the build folder")
     args = parser.parse_args()
     out = lab.folder_of_a_run(args.o)
     kernel = lab.ready_kernel(args.k, "plain")

@@ -3,11 +3,13 @@
 """make coverage reports a line without a test or a reason, and a reason without a line."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 import coverage  # noqa: E402
@@ -93,7 +95,24 @@ def notes_are_found_in_the_folders_of_the_sources() -> None:
             raise AssertionError("the notes were not found")
 
 
+def each_boot_of_a_run_is_needed() -> None:
+    choice, planned = coverage.Choice(None, "plain", None, None), set()
+
+    async def plan() -> None:
+        check = coverage.Coverage(choice, coverage.run.Report())
+
+        async def reported(where: str, *_: object) -> None:
+            planned.add(where.replace("/", "-"))
+        check.reported = reported  # type: ignore[method-assign]
+        await asyncio.gather(*check.plan())
+    with contextlib.redirect_stdout(io.StringIO()), mock.patch.object(coverage.run, "missing_needs", return_value=[]):
+        asyncio.run(plan())
+        needed = {name for key in choice.kernels for name in coverage.all_boots(coverage.lab.Kernel(*key, Path("/nonexistent")))}
+    assert needed == planned, needed ^ planned
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([all_lines_ran, a_missed_line_needs_a_reason, the_reason_must_be_that_line_s,
                       a_reason_for_a_line_that_ran_is_wrong, luck_may_go_either_way, some_boots_prove_nothing,
-                      counts_of_another_module_are_left_out, notes_are_found_in_the_folders_of_the_sources]))
+                      counts_of_another_module_are_left_out, notes_are_found_in_the_folders_of_the_sources,
+                      each_boot_of_a_run_is_needed]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
+from unittest import mock
 from xml.etree import ElementTree
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "perf"), str(Path(__file__).resolve().parents[1])]
@@ -14,8 +16,8 @@ import counts  # noqa: E402
 import plot  # noqa: E402
 import tables  # noqa: E402
 import tap  # noqa: E402
+from tables import lab  # noqa: E402
 
-KERNELS = (tables.NEW, tables.OLD)
 KIB = counts.KIB
 SAID = ["# count direct_read 4096 1000", "count direct_read 1048576 1100", "count host_odirect_read 4096 1001",
         "exact direct_read.commands 4096 1", "exact direct_read.allocations 4096 0.03125", "absent p2pmem_mmap_read 4096 not here",
@@ -79,20 +81,20 @@ def exact_counts_do_not_move() -> None:
 
 def limits_hold_and_break() -> None:
     got = counts.Counts.parse(SAID)
-    assert not counts.judge_limit(got, counts.against_host(tables.NEW, "", 4 * KIB, 1.00, True)).wrong
-    assert counts.judge_limit(got, counts.against_host(tables.NEW, "", 4 * KIB, 0.99, True)).wrong
-    assert not counts.judge_limit(got, counts.growth(tables.NEW)).wrong
+    assert not counts.judge_limit(got, counts.against_host(lab.NEWEST, "", 4 * KIB, 1.00, True)).wrong
+    assert counts.judge_limit(got, counts.against_host(lab.NEWEST, "", 4 * KIB, 0.99, True)).wrong
+    assert not counts.judge_limit(got, counts.growth(lab.NEWEST)).wrong
     got.instructions["direct_read", counts.MIB] = 1151
-    assert counts.judge_limit(got, counts.growth(tables.NEW)).wrong
-    assert counts.judge_limit(got, counts.against_host(tables.NEW, "", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
+    assert counts.judge_limit(got, counts.growth(lab.NEWEST)).wrong
+    assert counts.judge_limit(got, counts.against_host(lab.NEWEST, "", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
 
 
 def a_card_has_its_limits() -> None:
-    kept = counts.Counts(counts.read_csv(counts.HERE / f"far-{tables.NEW}.csv"))
+    kept = counts.Counts(counts.read_csv(counts.HERE / f"far-{lab.NEWEST}.csv"))
     assert not counts.card_over(kept) and {size for name, size in kept.instructions if name == "nvme_card_direct_read"} >= set(counts.CARD_LIMITS)
     kept.instructions["nvme_card_direct_read", counts.MIB] *= 2
     assert len(counts.card_over(kept)) == 1
-    assert not counts.card_over(counts.Counts(counts.read_csv(counts.HERE / f"far-{tables.OLD}.csv"))), "what a kernel refuses is none"
+    assert not counts.card_over(counts.Counts(counts.read_csv(counts.HERE / f"far-{lab.OLDEST}.csv"))), "what a kernel refuses is none"
 
 
 def the_median_of_boots() -> None:
@@ -115,7 +117,7 @@ def files_come_back() -> None:
 
 
 def checked_in_baselines_suit_the_limits() -> None:
-    for k in KERNELS:
+    for k in lab.KERNELS:
         kept = counts.Counts(counts.read_csv(counts.HERE / f"baseline-{k}.csv"))
         assert counts.read_csv(counts.HERE / f"exact-{k}.csv")[("direct_read.host_bytes", 4 * KIB)] == 0
         for limit in counts.limits(k):
@@ -125,7 +127,7 @@ def checked_in_baselines_suit_the_limits() -> None:
 
 
 def a_kernel_without_limits_is_an_error() -> None:
-    assert {limit.k for limit in counts.LIMITS} == set(tables.lab.KERNELS), counts.LIMITS
+    assert {limit.k for limit in counts.LIMITS} == set(lab.KERNELS), counts.LIMITS
     try:
         counts.limits("6.1")
     except ValueError as error:
@@ -138,8 +140,23 @@ def the_page_shows_the_baselines() -> None:
     assert tables.is_current(), "tests/perf/tables.py writes them"
 
 
+def another_kernel_has_its_columns() -> None:
+    k, read = f"{lab.OLDEST}0", counts.read_csv
+
+    def of_the_oldest(path: Path) -> dict[counts.Key, float]:
+        return read(path.with_name(path.name.replace(k, lab.OLDEST)))
+    limits = (*counts.LIMITS, *(replace(limit, k=k) for limit in counts.limits(lab.OLDEST)))
+    with mock.patch.object(lab, "KERNELS", (lab.NEWEST, k, lab.OLDEST)), mock.patch.object(counts, "LIMITS", limits), \
+            mock.patch.object(counts, "read_csv", of_the_oldest):
+        for name, table in tables.TABLES.items():
+            head, *others = table()
+            assert (f" {k} |" in head) == (f" {lab.OLDEST} |" in head), (name, head)
+            assert {line.count("|") for line in others} == {head.count("|")}, (name, head)
+        assert f" {k} |" in tables.limits()[0] and "allocations, " + k in tables.exact()[0]
+
+
 def the_plot_is_svg() -> None:
-    for k in KERNELS:
+    for k in lab.KERNELS:
         values = counts.read_csv(counts.HERE / f"baseline-{k}.csv")
         root = ElementTree.fromstring(plot.svg(k, values))
         lines = [node for node in root if node.tag.endswith("polyline")]
@@ -153,7 +170,8 @@ def the_plot_is_svg() -> None:
 TESTS: tuple[Callable[[], None], ...] = (
     parses, the_lowest_of_two_counts, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
     exact_counts_do_not_move, limits_hold_and_break, a_card_has_its_limits, the_median_of_boots, files_come_back,
-    checked_in_baselines_suit_the_limits, a_kernel_without_limits_is_an_error, the_page_shows_the_baselines, the_plot_is_svg)
+    checked_in_baselines_suit_the_limits, a_kernel_without_limits_is_an_error, the_page_shows_the_baselines,
+    another_kernel_has_its_columns, the_plot_is_svg)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[1] / "docs"), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE.parents[1] / "docs"), str(HERE.parents[1]), str(HERE.parents[3] / "qemu")]
+import lab  # noqa: E402
 import reasons  # noqa: E402
 import tap  # noqa: E402
 
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or HERE.parents[3] / "build")
 TOOL = BUILD / "bin/peerdma"
-K = "7.2.13"
+K = f"{lab.NEWEST}.13"
 PORT, UP, DOWN, DOWN2 = "0000:00:01.0", "0000:01:00.0", "0000:02:00.0", "0000:02:01.0"
 DRIVE, GPU = "0000:03:00.0", "0000:04:00.0"
 GIB = 1 << 30
@@ -327,7 +328,7 @@ def headlines() -> None:
     old = {"proc/sys/kernel/osrelease": "5.14.0-570.el9_6.x86_64\n", "etc/os-release": release("rhel", "9.6", "fedora")}
     seen = with_files(old)
     assert seen.headline == "cannot work here: 5.14.0-570.el9_6.x86_64, older than any that the module was built for", seen.summary
-    assert "upgrade to release 10, or build 7.2" in seen.summary, seen.summary
+    assert f"upgrade to release 10, or build {lab.NEWEST}" in seen.summary, seen.summary
     assert with_files({}, drop=NO_DISKS).headline == "cannot work here: no NVMe disk, by PCI or over RDMA"
     seen = look("0000:05:00.0")
     assert seen.headline == "cannot work here: 0000:05:00.0: there is no such function", seen.summary
@@ -430,10 +431,12 @@ def how_it_is_asked() -> None:
 
 
 def kernels() -> None:
-    for release, state in (("6.12.95+deb13", "good"), ("6.18.1", "warn"), ("6.1.0-30", "warn"), ("7.3.4+deb13-amd64", "warn"),
-                           ("7.20.1", "warn"), ("5.15.1", "bad"), ("strange", "unknown")):
+    states = {f"{k}{end}": state for k in lab.KERNELS for end, state in ((".1", "good"), (".95+deb13", "good"), ("0.1", "warn"))}
+    states |= {"6.99.1": "warn", "6.1.0-30": "warn", "7.3.4+deb13-amd64": "warn", "5.15.1": "bad", "strange": "unknown"}
+    for release, state in states.items():
         seen = look(proc__sys__kernel__osrelease=release + "\n")
         seen.is_("kernel", state, release)
+        assert set(re.findall(r"\d+\.\d+", seen.item("kernel")["why"].partition(";")[0])) == set(lab.KERNELS), seen.item("kernel")
         # A kernel that the module merely compiles for is never advised.
         change = seen.item("kernel")["change"]
         assert "trixie-backports linux-image-amd64" not in change and ("snapshot.debian.org" in change) == (state in ("warn", "bad")), change
@@ -443,8 +446,8 @@ def kernels() -> None:
 
 def p2pdma_off() -> None:
     seen = with_files({CONFIG: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"})
-    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "linux-image-7[.]2[.]")
-    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and "           change  boot a 7.2 of Debian 13's: apt install" in seen.text
+    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "linux-image-" + lab.NEWEST.replace(".", "[.]") + "[.]")
+    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and f"           change  boot a {lab.NEWEST} of Debian 13's: apt install" in seen.text
     with_files({CONFIG: "CONFIG_PCI_P2PDMA=y\nCONFIG_ZONE_DEVICE=y\n"}).is_("config", "warn", "no rings")
     look(drop=("boot/",)).is_("config", "unknown")
 
@@ -834,7 +837,7 @@ COMMANDS = {"debian": ("apt ", "apt-cache", "update-grub", "update-initramfs -u"
             "": ()}
 # os-release, family, and advice about kernels.
 DISTRIBUTIONS = (
-    (DEBIAN, "debian", "boot a 7.2 of Debian 13's"),
+    (DEBIAN, "debian", f"boot a {lab.NEWEST} of Debian 13's"),
     (release("debian", "12", name="Debian GNU/Linux"), "debian", "upgrade to Debian 13"),
     (release("debian", name="Debian GNU/Linux"), "debian", "snapshot.debian.org"),
     (release("raspbian", "13", "debian"), "debian", "no kernel of Raspbian"),
@@ -854,7 +857,7 @@ DISTRIBUTIONS = (
     (release("arch", name="Arch Linux"), "arch", "no kernel of Arch Linux"),
     (release("manjaro", "", "arch", "Manjaro Linux"), "arch", "no kernel of Manjaro"),
     (release("nixos", "25.11", name="NixOS"), "", "no kernel of NixOS"),
-    ("", "", "build 6.12 or 7.2"),
+    ("", "", f"build {lab.OLDEST} or {lab.NEWEST}"),
 )
 
 
