@@ -5,6 +5,10 @@
 set -euo pipefail
 "$(dirname "$0")/setup.sh" check
 . "$(dirname "$0")/common.sh" # afterwards: ccache may be new
+# As for tests/run.py, 0 is the same as no value.
+for name in CHANGED DEBUG LIMIT; do
+	[ "${!name:-}" != 0 ] || unset "$name"
+done
 # With KSRC there is one kernel, not two.
 [ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
 
@@ -28,9 +32,8 @@ only_all() {
 	return 1
 }
 
-if [ -n "${T:-}" ] && [ ! -f "$PEERDMA_ROOT/qemu/topo/$T.args" ]; then
-	die "T=$T is no topology: $(cd "$PEERDMA_ROOT/qemu/topo" && printf '%s\n' *.args | sed 's/\.args$//' | paste -sd ' ')"
-fi
+# A typo is refused before anything is built.
+"$PEERDMA_ROOT/tests/run.py" --validate
 # One at a time: all use the same folder. tests/run.py keeps the lock until it ends.
 mkdir -p "$PEERDMA_BUILD"
 exec 7>"$PEERDMA_BUILD/check.lock"
@@ -63,6 +66,6 @@ fi
 $polite "$PEERDMA_ROOT/scripts/user.sh" $built
 $polite make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" $programs || die "the test programs do not build"
 # Counted from the begin of this script.
-[[ ! ${LIMIT:-} =~ ^[0-9]+$ ]] || export LIMIT=$((LIMIT > SECONDS ? LIMIT - SECONDS : 1))
+[ -z "${LIMIT:-}" ] || export LIMIT=$((LIMIT > SECONDS ? LIMIT - SECONDS : 1))
 # It ends when this script does.
 setpriv --pdeathsig TERM "$PEERDMA_ROOT/tests/run.py" "$@"

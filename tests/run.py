@@ -7,6 +7,7 @@ guest test's group) and TEST=name, or several with commas between them, select f
 files that differ from the upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked
 "# long:" for the kernel, which "check" leaves out too; SHORT=2, for a check that has built the kernels, has the host tests of
 "check", leaves out the guest tests marked "# longer:" as well, and on older kernels has the first topology of each test only.
+Both leave out the debug build's tests that name none of DEBUG_TOPOLOGIES.
 LIMIT=SECONDS, for "all": tests of "check" begin before all others and are always run; the others begin within this time or are
 skipped with that reason. One boot serves all tests of a kernel and topology. A kernel that is missing from the cache is built meanwhile.
 
@@ -15,7 +16,8 @@ skipped with that reason. One boot serves all tests of a kernel and topology. A 
   check   host tests except those marked "# tier: all"; guest tests except those marked so, on the newest kernel, on the
           test's first topology and on those of its "# check:"; those marked "# tier: debug" on the newest kernel's debug
           build too, if it is in the cache
-  all     everything: each kernel plain on all topologies, the newest one's debug build on some
+  all     everything: each kernel plain on all topologies, the newest one's debug build on DEBUG_TOPOLOGIES, and on the
+          first topology of a test that names none of these
 """
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ import powercut  # noqa: E402
 from changed import Affected  # noqa: E402
 
 NEWEST, OLDEST = lab.NEWEST, lab.OLDEST
-DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
+DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default, of a test that names one: a debug guest is slow
 TIERS = ("quick", "check", "all")
 HOST_NICE = 10  # below the guests, some tests of which measure time, and below the build of a kernel that they wait for
 HOST_TIMEOUT = 1800  # cufile_unit_threads takes 185 s alone, and more than 600 s beside two guests
@@ -154,12 +156,12 @@ def repeat_command(result: Result, boot: list[str]) -> str:
         return " ".join([*(word for word in words if word.startswith("KSRC=")), "qemu/kernel.sh path", result.test])
     if result.test == "splats":
         return "make check-all"
-    kernel, topology, kind = (rest, "", "") if first == "meta" else (first, *[*rest.split("/"), "", ""][:2])
+    kernel, topology = (rest, "") if first == "meta" else (first, rest.partition("/")[0])
     k, _, variant = kernel.partition("-")
-    chosen = [f"K={k}", {"": "", "debug": "DEBUG=1"}.get(variant, f"DEBUG={variant}")]
+    chosen = [f"K={k}", {"": "", "gcov": "", "debug": "DEBUG=1"}.get(variant, f"DEBUG={variant}")]
     chosen.append("GROUP=meta" if first == "meta" else f"T={topology}" if topology not in ("", "power") else "")
-    # Each test needs the modules, and this one is of each kernel. A boot of the topology's own tests is chosen by that.
-    names = {"boot": boot if kind else [], "modules": ["uring"]}.get(result.test, [result.test])
+    # Each test needs the modules, and this one is of each kernel.
+    names = {"boot": boot, "modules": ["uring"]}.get(result.test, [result.test])
     chosen.append(f"TEST={','.join(names)}" if names else "")
     return " ".join(["make check", *filter(None, chosen), *words])
 
@@ -197,6 +199,13 @@ class Choice:
             raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {' or '.join(lab.KERNELS)}")
         if choice.topology:
             lab.Topology.load(choice.topology)
+        groups = {"host", "meta"} | {group for test in guest_tests() for group in test.words("group")}
+        if choice.group not in (None, *groups):
+            raise lab.LabError(f"GROUP={choice.group}: expected {', '.join(sorted(groups))}")
+        if unknown := choice.unknown():
+            raise lab.LabError(f"TEST={choice.test}: there is no test {' or '.join(unknown)}")
+        if choice.limit and not choice.everything:
+            raise lab.LabError("LIMIT is for make check-all without a selection")
         return choice
 
     @property
@@ -263,7 +272,7 @@ class Choice:
             return marked and topology in there and test.is_for(variant)
         if self.short > 1 and k != NEWEST and topology != test.words("topologies")[0]:
             return False
-        by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
+        by_default = variant == "plain" or self.slow or self.topology or topology in debug_topologies(test)
         return bool(self.names(test.name) and by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
@@ -285,9 +294,17 @@ class Choice:
         """Why a selected test is skipped, or ""."""
         if not test.is_on(k):
             return f"not for {k}: {test.notes['because']}"
-        if (self.tier != "all" or self.short) and test.is_long(k, variant) or self.short > 1 and test.is_long(k, variant, "longer"):
+        elsewhere = variant == "debug" and not set(DEBUG_TOPOLOGIES) & set(test.words("topologies"))
+        if ((self.tier != "all" or self.short) and test.is_long(k, variant) or self.short and elsewhere
+                or self.short > 1 and test.is_long(k, variant, "longer")):
             return f"long: make check K={k}{' DEBUG=1' if variant == 'debug' else ''} TEST={test.name}"
         return ""
+
+
+def debug_topologies(test: lab.Test) -> list[str]:
+    """Where check-all runs it on a debug kernel."""
+    there = test.words("topologies")
+    return [name for name in there if name in DEBUG_TOPOLOGIES] or there[:1]
 
 
 def first_tier(path: Path) -> str:
@@ -695,11 +712,10 @@ class Check:
             key = (k, variant)
             name = k if variant == "plain" else f"{k}-{variant}"
             if choice.tier == "check" and variant == "debug" and not lab.kernel(k, variant, False):
-                self.report.add(name, "all tests", "", "skipped", "its kernel is not in the cache: make check-all builds it")
+                self.report.add(name, "all tests", "", "skipped", f"its kernel is not in the cache: qemu/kernel.sh path {k} {variant} builds it")
                 continue
             wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and kind of boot
             for test in tests:
-                alone = test.name if "peer" in test.notes else ""
                 chosen.setdefault(("guest", test.name), False)
                 for topology in test.words("topologies"):
                     if not choice.wants(test, k, variant, topology):
@@ -708,7 +724,7 @@ class Check:
                         self.report.add(name, test.name, "", "skipped", why_not)
                     else:
                         chosen["guest", test.name] = True
-                        wanted.setdefault((topology, test.notes.get("boot", alone)), []).append(test)
+                        wanted.setdefault((topology, test.boot), []).append(test)
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]
@@ -719,7 +735,8 @@ class Check:
             is_awaited = variant == "plain" or choice.limit and lab.kernel(k, variant, False)
             for how, some in wanted.items():
                 where = "/".join([name, *filter(None, how)])
-                jobs.append((where, "boot", partial(self.guest_boot, key, *how, some), [test.name for test in some]))
+                names = self.report.boots[where] = [test.name for test in some]
+                jobs.append((where, "boot", partial(self.guest_boot, key, *how, some), names))
                 if is_awaited and any(choice.is_first(test, k, variant, how[0]) for test in some):
                     self.first.add((where, "boot"))
             jobs += [(f"meta/{name}", test.name, partial(self.meta_boot, key, test), [test.name]) for test in must_fail]
@@ -786,17 +803,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, help="also write the results here")
     parser.add_argument("--times", action="store_true", help="also print how long each test took, the longest first")
+    parser.add_argument("--validate", action="store_true", help="only refuse a selection that is not valid")
     args = parser.parse_args()
-    report = Report()
     choice = Choice.from_environment()
+    if args.validate:
+        return 0
+    report = Report()
     affected = Affected.of_changes(lab.ROOT) if lab.is_on("CHANGED") else Affected.everything()
     report.step(affected.text)
-    if choice.limit and not choice.everything:
-        raise lab.LabError("LIMIT is for make check-all without a selection")
     if lab.is_on("SHORT") and not choice.short:
         report.step(f"SHORT={os.environ['SHORT']} changes nothing here: it is for make check-all without a selection")
-    if unknown := choice.unknown():
-        raise lab.LabError(f"TEST={choice.test}: there is no test {' or '.join(unknown)}")
     lab.init_binary()
     lab.pattern_binary()
     keep_the_run_before(lab.BUILD / "check")
