@@ -204,7 +204,8 @@ static struct sg_table *exp_map(struct dma_buf_attachment *attach, enum dma_data
 	need_lock(attach->dmabuf);
 	if (exported->is.trouble == EXP_NO_MAP)
 		return ERR_PTR(-EIO);
-	if (exported->is.dynamic && !atomic_read(&pinned))
+	if (exported->is.dynamic && !atomic_read(&pinned) &&
+	    !(exported->is.trouble == EXP_UNPINNED && can_be_told(attach)))
 		must_not("mapped and not pinned");
 	if (exported->is.trouble == EXP_MOVES_IN_MAP)
 		tell(attach->dmabuf);
@@ -352,6 +353,24 @@ static int call_make(struct exp_make __user *user)
 	return copy_to_user(user, &is, sizeof(is)) ? -EFAULT : 0;
 }
 
+/* Copies the bytes to another place of the GPU. */
+static int copy_to(const struct exported *exported, u64 off)
+{
+	void *page = (void *)__get_free_page(GFP_KERNEL);
+	u64 at;
+
+	if (!page)
+		return -ENOMEM;
+	mutex_lock(&gpu_lock);
+	for (at = 0; gpu && at < exported->is.len; at += PAGE_SIZE) {
+		memcpy_fromio(page, memory + place(&exported->is, at), PAGE_SIZE);
+		memcpy_toio(memory + off + at, page, PAGE_SIZE);
+	}
+	mutex_unlock(&gpu_lock);
+	free_page((unsigned long)page);
+	return 0;
+}
+
 static void spoil(const struct exported *exported)
 {
 	u64 at;
@@ -376,29 +395,61 @@ static bool may_move(struct dma_buf *dmabuf)
 	return true;
 }
 
-static int call_move(int fd)
+/* With the lock. @to: its new place, or NULL. */
+static int move(struct dma_buf *dmabuf, const u64 *to)
+{
+	struct exported *exported = dmabuf->priv;
+	struct watch watch;
+	int err = 0;
+
+	if (!may_move(dmabuf))
+		return -EBUSY;
+	watch = watch_begin();
+	tell(dmabuf);
+	watch_end(&watch);
+	if (to)
+		err = copy_to(exported, *to);
+	if (err)
+		return err;
+	spoil(exported);
+	if (to)
+		exported->is.off = *to;
+	return 0;
+}
+
+/* With the lock. */
+static bool is_place(const struct exp_make *is, u64 off)
+{
+	return is->layout == EXP_LINEAR && !(off % PAGE_SIZE) && off <= PUBLISHED - is->len &&
+	       (off + is->len <= is->off || is->off + is->len <= off);
+}
+
+static int call_move(int fd, const u64 *to)
 {
 	struct dma_buf *dmabuf = dma_buf_get(fd);
-	struct watch watch;
-	bool good;
+	int err = -EINVAL;
 
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
-	if (dmabuf->ops != &static_ops && dmabuf->ops != &dynamic_ops) {
-		dma_buf_put(dmabuf);
-		return -EINVAL;
+	if (dmabuf->ops == &static_ops || dmabuf->ops == &dynamic_ops) {
+		const struct exported *exported = dmabuf->priv;
+
+		dma_resv_lock(dmabuf->resv, NULL);
+		if (!to || is_place(&exported->is, *to))
+			err = move(dmabuf, to);
+		dma_resv_unlock(dmabuf->resv);
 	}
-	dma_resv_lock(dmabuf->resv, NULL);
-	good = may_move(dmabuf);
-	if (good) {
-		watch = watch_begin();
-		tell(dmabuf);
-		watch_end(&watch);
-		spoil(dmabuf->priv);
-	}
-	dma_resv_unlock(dmabuf->resv);
 	dma_buf_put(dmabuf);
-	return good ? 0 : -EBUSY;
+	return err;
+}
+
+static int call_relocate(const struct exp_relocate __user *user)
+{
+	struct exp_relocate args;
+
+	if (copy_from_user(&args, user, sizeof(args)))
+		return -EFAULT;
+	return args.zero ? -EINVAL : call_move(args.fd, &args.off);
 }
 
 static long exp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
@@ -407,7 +458,9 @@ static long exp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case EXP_MAKE:
 		return call_make((void __user *)arg);
 	case EXP_MOVE:
-		return call_move(arg);
+		return call_move(arg, NULL);
+	case EXP_RELOCATE:
+		return call_relocate((void __user *)arg);
 	default:
 		return -ENOTTY;
 	}

@@ -34,6 +34,7 @@ enum exp_trouble {
 	EXP_LATE, /* the same, longer than any importer should wait */
 	EXP_READ_ONLY, /* the dma-buf is read-only */
 	EXP_REVOKES, /* no fault: refuses static importers if it can tell */
+	EXP_UNPINNED, /* no fault: those that can be told may map it without pinning it */
 };
 
 /**
@@ -60,5 +61,20 @@ struct exp_make {
  * overwritten with 0xdd. -EBUSY if a static importer has pinned it.
  */
 #define EXP_MOVE _IO('X', 1)
+
+/**
+ * struct exp_relocate - EXP_RELOCATE
+ * @off: its new place in the GPU's BAR, which is no part of the old one
+ * @fd: the dma-buf, which is EXP_LINEAR
+ * @zero: must be 0
+ */
+struct exp_relocate {
+	__u64 off;
+	__s32 fd;
+	__u32 zero;
+};
+
+/* As EXP_MOVE, with the bytes: then all of the old place is overwritten. */
+#define EXP_RELOCATE _IO('X', 2)
 
 #endif /* EXPSTAND_H */

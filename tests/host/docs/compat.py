@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from unittest import mock
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 import run  # noqa: E402
 import tap  # noqa: E402
 
 PAGE = run.lab.ROOT / "Documentation/compat.md"
-KERNELS = ((run.NEWEST, "plain"), (run.NEWEST, "debug"), (run.OLDEST, "plain"))
-IN_CI = run.Choice(None, "plain", None, None, short=True)
+IN_CI = run.Choice(None, "plain", None, None, short=1)
+SHORTEST = run.replace(IN_CI, short=2)
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
 
@@ -34,7 +35,7 @@ FEATURES = (
     ("routes and reasons, on six topologies", "route"),
     ("no route where all DMA passes through host memory (swiotlb)", "bounce"),
     ("xfs; other filesystems refused", "filesystems"),
-    ("SATA and inline data; persistent memory and DAX (on 6.12): refused", "refused"),
+    (f"SATA and inline data; persistent memory and DAX (on {run.OLDEST}): refused", "refused"),
     ("md, device-mapper, partitions, mirrors", "stack legs mirror"),
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
@@ -60,16 +61,17 @@ FEATURES = (
     ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io fabric_large fabric_fuzz fabric_lifetime fabric_seeing fabric_single fabric_stack ways remote gone"),
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
     ("which network card leads to a server, with a stand-in", "nic"),
-    ("NVMe over RDMA by a network card of the lab that moves the bytes itself, by its own DMA (on 6.12: only that it is refused, with the reason)",
+    (f"NVMe over RDMA by a network card of the lab that moves the bytes itself, by its own DMA (on {run.OLDEST}: only that it is refused, with the reason)",
      "card card_io"),
     ("NFS over RDMA by that card", "card_nfs card_nfs_io"),
     ("a drive by two such cards, of which the nearer one is preferred", "card_ana"),
-    ("two such cards, one of them out of the GPU's reach (on 6.12: NFS only)", "card_paths"),
+    (f"two such cards, one of them out of the GPU's reach (on {run.OLDEST}: NFS only)", "card_paths"),
     ("views read through that card", "card_view"),
     ("what is under way by that card when something goes", "card_ways"),
     ("verbs, GPU memory to GPU memory, by that card", "card_verbs"),
+    ("memory that its owner moves within the GPU and goes on, by that card", "card_moving"),
     ("the DMA engine of that card", "dmacard"),
-    ("verbs, GPU memory to GPU memory, with soft-RoCE (on 6.12: only that it is refused, with the reason)",
+    (f"verbs, GPU memory to GPU memory, with soft-RoCE (on {run.OLDEST}: only that it is refused, with the reason)",
      "verbs verbs_pair example"),
     ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio cufile_ways"),
 )
@@ -79,12 +81,26 @@ def guest_tests() -> dict[str, run.lab.Test]:
     return {test.name: test for test in run.guest_tests()}
 
 
+def kernels() -> list[tuple[str, str]]:
+    """The columns of the tables."""
+    newest, *older = run.lab.KERNELS
+    return [(newest, "plain"), (newest, "debug"), *((k, "plain") for k in older)]
+
+
+def name_of(k: str, variant: str) -> str:
+    return k if variant == "plain" else f"{k}, {variant}"
+
+
+def topologies(test: run.lab.Test, k: str, variant: str, choice: run.Choice = IN_CI) -> set[str]:
+    """Those on which CI runs the test."""
+    return {name for name in test.words("topologies") if choice.wants(test, k, variant, name) and not choice.why_not(test, k, variant)}
+
+
 def runs(test: run.lab.Test, k: str, variant: str) -> str:
-    """Returns "always" (each run of CI), "asked" (CI leaves it out) or "never"."""
+    """Returns "always" (each run of CI, unless it is the shortest), "asked" (CI leaves it out) or "never"."""
     if not test.is_on(k) or not test.is_for(variant):
         return "never"
-    here = any(IN_CI.wants(test, k, variant, topology) for topology in test.words("topologies"))
-    return "always" if here and not IN_CI.why_not(test, k, variant) else "asked"
+    return "always" if topologies(test, k, variant) else "asked"
 
 
 def cell(names: list[str], k: str, variant: str) -> str:
@@ -96,9 +112,8 @@ def cell(names: list[str], k: str, variant: str) -> str:
 
 
 def table() -> str:
-    rows = ["| proven | " + " | ".join(k if variant == "plain" else f"{k}, {variant}" for k, variant in KERNELS) + " |",
-            "|---|" + "---|" * len(KERNELS)]
-    rows += [f"| {what} | " + " | ".join(cell(names.split(), k, variant) for k, variant in KERNELS) + " |"
+    rows = ["| proven | " + " | ".join(name_of(*key) for key in kernels()) + " |", "|---|" + "---|" * len(kernels())]
+    rows += [f"| {what} | " + " | ".join(cell(names.split(), *key) for key in kernels()) + " |"
              for what, names in FEATURES]
     return "\n".join(rows)
 
@@ -111,40 +126,47 @@ def of_kernel(k: str, variant: str) -> dict[str, list[str]]:
     return found
 
 
-def topologies(k: str, variant: str) -> set[str]:
-    return {name for test in guest_tests().values() for name in test.words("topologies")
-            if IN_CI.wants(test, k, variant, name) and not IN_CI.why_not(test, k, variant)}
+def topologies_of_tests(k: str, variant: str, choice: run.Choice) -> list[set[str]]:
+    """Of each test that CI runs on this kernel."""
+    return [found for test in guest_tests().values() if (found := topologies(test, k, variant, choice))]
+
+
+def number(usual: int, shortest: int) -> str:
+    return f"{usual}" if usual == shortest else f"{usual}, with `SHORT=2` {shortest}"
 
 
 def totals() -> str:
     rows = ["| kernel | guest tests in each run of CI | topologies | more that CI leaves out | not there |", "|---|---|---|---|---|"]
-    for k, variant in KERNELS:
+    for k, variant in kernels():
         found = of_kernel(k, variant)
+        usual, shortest = (topologies_of_tests(k, variant, choice) for choice in (IN_CI, SHORTEST))
         never = f"{len(found['never'])}" + (f": {', '.join(f'`{name}`' for name in found['never'])}" if variant == "plain" else "")
-        rows.append(f"| {k if variant == 'plain' else f'{k}, {variant}'} | {len(found['always'])} | {len(topologies(k, variant))} "
-                    f"| {len(found['asked'])} | {never} |")
+        rows.append(f"| {name_of(k, variant)} | {number(len(usual), len(shortest))} "
+                    f"| {number(len(set().union(*usual)), len(set().union(*shortest)))} | {len(found['asked'])} | {never} |")
     return "\n".join(rows)
 
 
 def debug() -> str:
-    """The tests that the debug kernel runs always, only if asked for, and never."""
+    """The tests that the debug kernel runs always, always but in the shortest run, only if asked for, and never."""
     found = of_kernel(run.NEWEST, "debug")
+    found["longer"] = [name for name in found["always"] if not topologies(guest_tests()[name], run.NEWEST, "debug", SHORTEST)]
     lists = {key: ", ".join(f"`{name}`" for name in sorted(found[key])) for key in found}
-    return (f"On the debug kernel CI runs {lists['always']}.\n"
+    return (f"On the debug kernel CI runs {lists['always']}; with `SHORT=2` all but {lists['longer']}.\n"
             f"CI leaves out {lists['asked']}.\n"
             f"Plain only are {lists['never']}.")
 
 
 def fabrics() -> str:
     """The tests of RDMA that CI leaves out."""
-    asked = {key: {name for name in of_kernel(*key)["asked"] if "rdma" in guest_tests()[name].words("group")} for key in KERNELS}
-    new, debug_kernel, old = (asked[key] for key in KERNELS)
-
-    def names(found: set[str]) -> str:
-        return ", ".join(f"`{name}`" for name in sorted(found))
-    rows = {"both": new & old, f"{run.NEWEST} alone": new - old, f"{run.OLDEST} alone": old - new, f"{run.NEWEST}, debug": debug_kernel}
-    return "\n".join(["| kernel | tests that CI leaves out |", "|---|---|",
-                      *(f"| {kernel} | {names(found)} |" for kernel, found in rows.items() if found)])
+    rows = ["| kernel | tests that CI leaves out |", "|---|---|"]
+    for variant in ("plain", "debug"):
+        asked: dict[tuple[str, ...], list[str]] = {}  # by the kernels
+        for name, test in sorted(guest_tests().items()):
+            of = tuple(name_of(*key) for key in kernels() if key[1] == variant and runs(test, *key) == "asked")
+            if of and "rdma" in test.words("group"):
+                asked.setdefault(of, []).append(name)
+        rows += [f"| {' and '.join(of)} | {', '.join(f'`{name}`' for name in asked[of])} |" for of in sorted(asked, key=len, reverse=True)]
+    return "\n".join(rows)
 
 
 TABLES = {PAGE: {"totals": totals, "kernels": table}, TESTING: {"debug": debug}, FABRICS: {"asked": fabrics}}
@@ -191,10 +213,29 @@ def each_guest_test_is_in_it() -> None:
     assert named == set(guest_tests()) | {"powercut"}, named ^ (set(guest_tests()) | {"powercut"})
 
 
+def what_the_shortest_run_leaves_out_is_said() -> None:
+    longer = {test.name for test in guest_tests().values() if test.is_long(run.NEWEST, "debug", "longer")}
+    said = debug().splitlines()[0].partition("with `SHORT=2` all but ")[2]
+    assert longer and set(re.findall(r"`(\w+)`", said)) == longer, said
+    for k in run.lab.KERNELS[1:]:
+        row = next(cells for cells in rows_of(totals() + "\n\n", "| kernel |") if cells[1].strip() == k)
+        first = {test.words("topologies")[0] for test in guest_tests().values() if runs(test, k, "plain") == "always"}
+        assert row[3].endswith(f", with `SHORT=2` {len(first)} "), row
+
+
+def another_kernel_has_its_column_and_row() -> None:
+    k = f"{run.OLDEST}0"
+    with mock.patch.object(run.lab, "KERNELS", (run.NEWEST, k, run.OLDEST)):
+        assert table().startswith(f"| proven | {run.NEWEST} | {run.NEWEST}, debug | {k} | {run.OLDEST} |\n")
+        assert len({line.count("|") for line in table().splitlines()}) == 1
+        assert f"\n| {k} | " in totals() and f"\n| {run.NEWEST} and {k} and {run.OLDEST} | " in fabrics(), fabrics()
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         for changed in TABLES:
             changed.write_text(filled(changed))
     else:
         sys.exit(tap.run([the_tables_are_what_the_headers_of_the_tests_say, testing_md_and_make_help_have_each_topology_and_no_other,
-                          who_may_do_what_is_tested_on_each_kernel, each_guest_test_is_in_it]))
+                          who_may_do_what_is_tested_on_each_kernel, each_guest_test_is_in_it, what_the_shortest_run_leaves_out_is_said,
+                          another_kernel_has_its_column_and_row]))
