@@ -27,7 +27,7 @@ done
 counted() {
 	read -r received </sys/class/net/eth0/statistics/rx_bytes
 	read -r sent </sys/class/net/eth0/statistics/tx_bytes
-	by_module=$(sed -n 's/^total .* host=\([0-9]*\).*/\1/p' /sys/kernel/debug/peerdma/stats)
+	by_module=$(host_bytes)
 }
 
 # reads VIEW: reads its elements into CUDA memory. The host then compares them, before the memory is reused.

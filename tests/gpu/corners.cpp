@@ -40,47 +40,28 @@ struct World : Library {
 	int fd = -1;
 	CUfileHandle_t fh = nullptr;
 	char *memory = nullptr;
-	decltype(&cuFileDriverClose_v2) close;
-	decltype(&cuFileUseCount) use_count;
-	decltype(&cuFileHandleDeregister) remove;
-	decltype(&cuFileBufDeregister) remove_buffer;
-	decltype(&cuFileBatchIOCancel) cancel;
-	decltype(&cuFileBatchIODestroy) destroy;
-	decltype(&cuFileReadAsync) read_async;
-	decltype(&cuFileStreamRegister) add_stream;
-	decltype(&cuFileStreamDeregister) remove_stream;
-	decltype(&cuFileSetParameterSizeT) set_size;
-	decltype(&cuFileGetParameterSizeT) get_size;
-	decltype(&cuFileGetParameterBool) get_bool;
-	decltype(&cuFileDriverSetMaxPinnedMemSize) set_pinned;
-	decltype(&cuFileDriverGetProperties) properties;
-	int (*make_stream)(CUstream *, unsigned);
-	int (*drop_stream)(void *);
-	int (*sync)(void *);
-	int (*call)(void *, void (*)(void *), void *);
-	int (*free_memory)(Address);
+	decltype(&cuFileDriverClose_v2) close = find("cuFileDriverClose_v2");
+	decltype(&cuFileUseCount) use_count = find("cuFileUseCount");
+	decltype(&cuFileHandleDeregister) remove = find("cuFileHandleDeregister");
+	decltype(&cuFileBufDeregister) remove_buffer = find("cuFileBufDeregister");
+	decltype(&cuFileBatchIOCancel) cancel = find("cuFileBatchIOCancel");
+	decltype(&cuFileBatchIODestroy) destroy = find("cuFileBatchIODestroy");
+	decltype(&cuFileReadAsync) read_async = find("cuFileReadAsync");
+	decltype(&cuFileStreamRegister) add_stream = find("cuFileStreamRegister");
+	decltype(&cuFileStreamDeregister) remove_stream = find("cuFileStreamDeregister");
+	decltype(&cuFileSetParameterSizeT) set_size = find("cuFileSetParameterSizeT");
+	decltype(&cuFileGetParameterSizeT) get_size = find("cuFileGetParameterSizeT");
+	decltype(&cuFileGetParameterBool) get_bool = find("cuFileGetParameterBool");
+	decltype(&cuFileDriverSetMaxPinnedMemSize) set_pinned = find("cuFileDriverSetMaxPinnedMemSize");
+	decltype(&cuFileDriverGetProperties) properties = find("cuFileDriverGetProperties");
+	int (*make_stream)(CUstream *, unsigned) = cuda.find("cuStreamCreate");
+	int (*drop_stream)(void *) = cuda.find("cuStreamDestroy_v2");
+	int (*sync)(void *) = cuda.find("cuStreamSynchronize");
+	int (*call)(void *, void (*)(void *), void *) = cuda.find("cuLaunchHostFunc");
+	int (*free_memory)(Address) = cuda.find("cuMemFree_v2");
 
 	explicit World(bool opened = true) : Library(library_path)
 	{
-		get(self, close, "cuFileDriverClose_v2");
-		get(self, use_count, "cuFileUseCount");
-		get(self, remove, "cuFileHandleDeregister");
-		get(self, remove_buffer, "cuFileBufDeregister");
-		get(self, cancel, "cuFileBatchIOCancel");
-		get(self, destroy, "cuFileBatchIODestroy");
-		get(self, read_async, "cuFileReadAsync");
-		get(self, add_stream, "cuFileStreamRegister");
-		get(self, remove_stream, "cuFileStreamDeregister");
-		get(self, set_size, "cuFileSetParameterSizeT");
-		get(self, get_size, "cuFileGetParameterSizeT");
-		get(self, get_bool, "cuFileGetParameterBool");
-		get(self, set_pinned, "cuFileDriverSetMaxPinnedMemSize");
-		get(self, properties, "cuFileDriverGetProperties");
-		get(cuda.driver, make_stream, "cuStreamCreate");
-		get(cuda.driver, drop_stream, "cuStreamDestroy_v2");
-		get(cuda.driver, sync, "cuStreamSynchronize");
-		get(cuda.driver, call, "cuLaunchHostFunc");
-		get(cuda.driver, free_memory, "cuMemFree_v2");
 		memory = cuda.memory(8 * mib);
 		fd = ::open(file_path, O_RDWR);
 		must(fd >= 0, file_path);
@@ -383,8 +364,7 @@ const Case cases[] = {
 	 [](const char *name) {
 		 World world;
 		 say(name, "cuMemAlloc " + world.try_memory(world.memory, mib));
-		 int (*from_pool)(Address *, size_t, void *);
-		 get(world.cuda.driver, from_pool, "cuMemAllocAsync");
+		 int (*from_pool)(Address *, size_t, void *) = world.cuda.find("cuMemAllocAsync");
 		 Address at = 0;
 		 must(!from_pool(&at, 4 * mib, nullptr) && !world.cuda.settle(), "cuMemAllocAsync");
 		 say(name, "cuMemAllocAsync " + world.try_memory(reinterpret_cast<char *>(at), mib));
@@ -395,8 +375,7 @@ const Case cases[] = {
 	{"managed",
 	 [](const char *name) {
 		 World world;
-		 int (*managed)(Address *, size_t, unsigned);
-		 get(world.cuda.driver, managed, "cuMemAllocManaged");
+		 int (*managed)(Address *, size_t, unsigned) = world.cuda.find("cuMemAllocManaged");
 		 Address at = 0;
 		 must(!managed(&at, 4 * mib, 1), "cuMemAllocManaged");
 		 say(name, world.try_memory(reinterpret_cast<char *>(at), mib));
@@ -414,12 +393,10 @@ const Case cases[] = {
 		 // Room for any release's CUdevResource.
 		 alignas(16) char resource[1024] = {};
 		 void *desc = nullptr, *green = nullptr, *context = nullptr;
-		 int (*whole)(int, void *, int), (*describe)(void **, void *, unsigned);
-		 int (*create)(void **, void *, int, unsigned), (*context_of)(void **, void *);
-		 get(world.cuda.driver, whole, "cuDeviceGetDevResource");
-		 get(world.cuda.driver, describe, "cuDevResourceGenerateDesc");
-		 get(world.cuda.driver, create, "cuGreenCtxCreate");
-		 get(world.cuda.driver, context_of, "cuCtxFromGreenCtx");
+		 int (*whole)(int, void *, int) = world.cuda.find("cuDeviceGetDevResource");
+		 int (*describe)(void **, void *, unsigned) = world.cuda.find("cuDevResourceGenerateDesc");
+		 int (*create)(void **, void *, int, unsigned) = world.cuda.find("cuGreenCtxCreate");
+		 int (*context_of)(void **, void *) = world.cuda.find("cuCtxFromGreenCtx");
 		 must(!whole(0, resource, 1) && !describe(&desc, resource, 1) && !create(&green, desc, 0, 1) &&
 			      !context_of(&context, green) && !world.cuda.current(context),
 		      "a green context");
@@ -442,8 +419,7 @@ const Case cases[] = {
 		 must(!pipe(to_us) && !pipe(to_it), "pipe");
 		 if (!fork()) {
 			 Cuda cuda;
-			 int (*export_memory)(Handle *, Address);
-			 get(cuda.driver, export_memory, "cuIpcGetMemHandle");
+			 int (*export_memory)(Handle *, Address) = cuda.find("cuIpcGetMemHandle");
 			 must(!export_memory(&handle, reinterpret_cast<Address>(cuda.memory(4 * mib))),
 			      "cuIpcGetMemHandle");
 			 must(write(to_us[1], &handle, sizeof(handle)) == sizeof(handle), "write");
@@ -453,8 +429,7 @@ const Case cases[] = {
 		 }
 		 must(::read(to_us[0], &handle, sizeof(handle)) == sizeof(handle), "read");
 		 World world;
-		 int (*open_memory)(Address *, Handle, unsigned);
-		 get(world.cuda.driver, open_memory, "cuIpcOpenMemHandle_v2");
+		 int (*open_memory)(Address *, Handle, unsigned) = world.cuda.find("cuIpcOpenMemHandle_v2");
 		 Address at = 0;
 		 must(!open_memory(&at, handle, 1), "cuIpcOpenMemHandle");
 		 say(name, world.try_memory(reinterpret_cast<char *>(at), mib));
@@ -476,14 +451,11 @@ const Case cases[] = {
 	{"half-mapped",
 	 [](const char *name) {
 		 World world;
-		 int (*create)(Address *, size_t, const void *, unsigned long long);
-		 int (*reserve)(Address *, size_t, size_t, Address, unsigned long long);
-		 int (*map)(Address, size_t, size_t, Address, unsigned long long);
-		 int (*allow)(Address, size_t, const void *, size_t);
-		 get(world.cuda.driver, create, "cuMemCreate");
-		 get(world.cuda.driver, reserve, "cuMemAddressReserve");
-		 get(world.cuda.driver, map, "cuMemMap");
-		 get(world.cuda.driver, allow, "cuMemSetAccess");
+		 int (*create)(Address *, size_t, const void *, unsigned long long) = world.cuda.find("cuMemCreate");
+		 int (*reserve)(Address *, size_t, size_t, Address, unsigned long long) =
+			 world.cuda.find("cuMemAddressReserve");
+		 int (*map)(Address, size_t, size_t, Address, unsigned long long) = world.cuda.find("cuMemMap");
+		 int (*allow)(Address, size_t, const void *, size_t) = world.cuda.find("cuMemSetAccess");
 		 struct {
 			 int type, handles, where, id;
 			 void *other;

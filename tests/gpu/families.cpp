@@ -45,48 +45,25 @@ std::string random_bytes(size_t n, unsigned seed)
 
 // Driver calls used only by this program.
 struct Driver : Cuda {
-	int (*managed)(Address *, size_t, unsigned);
-	int (*from_pool)(Address *, size_t, void *);
-	int (*granularity)(size_t *, const void *, int);
-	int (*create)(unsigned long long *, size_t, const void *, unsigned long long);
-	int (*reserve)(Address *, size_t, size_t, Address, unsigned long long);
-	int (*map)(Address, size_t, size_t, unsigned long long, unsigned long long);
-	int (*access)(Address, size_t, const void *, size_t);
-	int (*stream)(void **, unsigned);
-	int (*sync)(void *);
-	int (*fill)(Address, unsigned char, size_t, void *);
-	int (*copy)(Address, Address, size_t);
-	int (*call)(void *, void (*)(void *), void *);
-	int (*capture)(void *, int);
-	int (*captured)(void *, void **);
-	int (*instantiate)(void **, void *, unsigned long long);
-	int (*launch)(void *, void *);
-	int (*drop)(void *);
-	int (*drop_graph)(void *);
-	int (*count)(int *);
-
-	Driver()
-	{
-		get(driver, managed, "cuMemAllocManaged");
-		get(driver, from_pool, "cuMemAllocAsync");
-		get(driver, granularity, "cuMemGetAllocationGranularity");
-		get(driver, create, "cuMemCreate");
-		get(driver, reserve, "cuMemAddressReserve");
-		get(driver, map, "cuMemMap");
-		get(driver, access, "cuMemSetAccess");
-		get(driver, stream, "cuStreamCreate");
-		get(driver, sync, "cuStreamSynchronize");
-		get(driver, fill, "cuMemsetD8Async");
-		get(driver, copy, "cuMemcpy");
-		get(driver, call, "cuLaunchHostFunc");
-		get(driver, capture, "cuStreamBeginCapture_v2");
-		get(driver, captured, "cuStreamEndCapture");
-		get(driver, instantiate, "cuGraphInstantiateWithFlags");
-		get(driver, launch, "cuGraphLaunch");
-		get(driver, drop, "cuGraphExecDestroy");
-		get(driver, drop_graph, "cuGraphDestroy");
-		get(driver, count, "cuDeviceGetCount");
-	}
+	int (*managed)(Address *, size_t, unsigned) = find("cuMemAllocManaged");
+	int (*from_pool)(Address *, size_t, void *) = find("cuMemAllocAsync");
+	int (*granularity)(size_t *, const void *, int) = find("cuMemGetAllocationGranularity");
+	int (*create)(unsigned long long *, size_t, const void *, unsigned long long) = find("cuMemCreate");
+	int (*reserve)(Address *, size_t, size_t, Address, unsigned long long) = find("cuMemAddressReserve");
+	int (*map)(Address, size_t, size_t, unsigned long long, unsigned long long) = find("cuMemMap");
+	int (*access)(Address, size_t, const void *, size_t) = find("cuMemSetAccess");
+	int (*stream)(void **, unsigned) = find("cuStreamCreate");
+	int (*sync)(void *) = find("cuStreamSynchronize");
+	int (*fill)(Address, unsigned char, size_t, void *) = find("cuMemsetD8Async");
+	int (*copy)(Address, Address, size_t) = find("cuMemcpy");
+	int (*call)(void *, void (*)(void *), void *) = find("cuLaunchHostFunc");
+	int (*capture)(void *, int) = find("cuStreamBeginCapture_v2");
+	int (*captured)(void *, void **) = find("cuStreamEndCapture");
+	int (*instantiate)(void **, void *, unsigned long long) = find("cuGraphInstantiateWithFlags");
+	int (*launch)(void *, void *) = find("cuGraphLaunch");
+	int (*drop)(void *) = find("cuGraphExecDestroy");
+	int (*drop_graph)(void *) = find("cuGraphDestroy");
+	int (*count)(int *) = find("cuDeviceGetCount");
 
 	// Two pieces of physical memory mapped next to each other, like PyTorch's expandable segments. nullptr: not
 	// supported.
@@ -150,11 +127,6 @@ public:
 		void *stream = nullptr;
 		must(!cuda_.stream(&stream, 1), "cuStreamCreate");
 		stream_ = stream;
-		get(lib_.self, read_async_, "cuFileReadAsync");
-		get(lib_.self, write_async_, "cuFileWriteAsync");
-		get(lib_.self, stream_register_, "cuFileStreamRegister");
-		get(lib_.self, stream_deregister_, "cuFileStreamDeregister");
-		get(lib_.self, forget_buffer_, "cuFileBufDeregister");
 	}
 
 	void all()
@@ -488,11 +460,11 @@ private:
 	int cached_;
 	std::vector<File> files_;
 	void *stream_;
-	decltype(&cuFileReadAsync) read_async_;
-	decltype(&cuFileWriteAsync) write_async_;
-	decltype(&cuFileStreamRegister) stream_register_;
-	decltype(&cuFileStreamDeregister) stream_deregister_;
-	decltype(&cuFileBufDeregister) forget_buffer_;
+	decltype(&cuFileReadAsync) read_async_ = lib_.find("cuFileReadAsync");
+	decltype(&cuFileWriteAsync) write_async_ = lib_.find("cuFileWriteAsync");
+	decltype(&cuFileStreamRegister) stream_register_ = lib_.find("cuFileStreamRegister");
+	decltype(&cuFileStreamDeregister) stream_deregister_ = lib_.find("cuFileStreamDeregister");
+	decltype(&cuFileBufDeregister) forget_buffer_ = lib_.find("cuFileBufDeregister");
 	// Parameters of an I/O in a stream.
 	size_t size_ = 0;
 	off_t from_ = 0, to_ = 0;

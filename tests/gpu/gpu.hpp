@@ -32,10 +32,25 @@ inline void must(bool good, const std::string &what)
 		die(what);
 }
 
-template <class Function> void get(void *library, Function &function, const char *name)
+// A function of any type.
+struct Symbol {
+	void *address;
+	template <class Function> operator Function *() const { return reinterpret_cast<Function *>(address); }
+};
+
+inline Symbol find_in(void *library, const char *name)
 {
-	function = reinterpret_cast<Function>(dlsym(library, name));
-	must(function, std::string("no ") + name);
+	const Symbol symbol{dlsym(library, name)};
+	must(symbol.address, std::string("no ") + name);
+	return symbol;
+}
+
+inline void *load(const char *path, int flags)
+{
+	void *const library = dlopen(path, RTLD_NOW | flags);
+	if (!library)
+		die(dlerror());
+	return library;
 }
 
 // Of this process, all threads.
@@ -74,35 +89,25 @@ template <class Body> Cost run_threads(unsigned threads, double limit, Body &&bo
 
 // The first device, with its primary context current to the calling thread.
 struct Cuda {
-	void *driver;
-	int (*init)(unsigned);
-	int (*device)(int *, int);
-	int (*retain)(void **, int);
-	int (*current)(void *);
-	int (*alloc)(unsigned long long *, size_t);
-	int (*in)(unsigned long long, const void *, size_t);
-	int (*out)(void *, unsigned long long, size_t);
-	int (*pinned)(void **, size_t, unsigned);
-	int (*settle)();
+	void *const driver = load("libcuda.so.1", RTLD_GLOBAL);
+	int (*init)(unsigned) = find("cuInit");
+	int (*device)(int *, int) = find("cuDeviceGet");
+	int (*retain)(void **, int) = find("cuDevicePrimaryCtxRetain");
+	int (*current)(void *) = find("cuCtxSetCurrent");
+	int (*alloc)(unsigned long long *, size_t) = find("cuMemAlloc_v2");
+	int (*in)(unsigned long long, const void *, size_t) = find("cuMemcpyHtoD_v2");
+	int (*out)(void *, unsigned long long, size_t) = find("cuMemcpyDtoH_v2");
+	int (*pinned)(void **, size_t, unsigned) = find("cuMemHostAlloc");
+	int (*settle)() = find("cuCtxSynchronize");
 	void *context = nullptr;
 
 	Cuda()
 	{
-		driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-		must(driver, "no libcuda.so.1");
-		get(driver, init, "cuInit");
-		get(driver, device, "cuDeviceGet");
-		get(driver, retain, "cuDevicePrimaryCtxRetain");
-		get(driver, current, "cuCtxSetCurrent");
-		get(driver, alloc, "cuMemAlloc_v2");
-		get(driver, in, "cuMemcpyHtoD_v2");
-		get(driver, out, "cuMemcpyDtoH_v2");
-		get(driver, pinned, "cuMemHostAlloc");
-		get(driver, settle, "cuCtxSynchronize");
 		int number = 0;
 		must(!init(0) && !device(&number, 0) && !retain(&context, number), "no GPU");
 		enter();
 	}
+	Symbol find(const char *name) const { return find_in(driver, name); }
 	void enter() { must(!current(context), "cuCtxSetCurrent"); }
 	char *memory(size_t size)
 	{
@@ -126,30 +131,18 @@ struct Cuda {
 };
 
 struct Library {
-	void *self;
-	decltype(&cuFileDriverOpen) open;
-	decltype(&cuFileHandleRegister) add;
-	decltype(&cuFileBufRegister) add_buffer;
-	decltype(&cuFileRead) read;
-	decltype(&cuFileWrite) write;
-	decltype(&cuFileBatchIOSetUp) set_up;
-	decltype(&cuFileBatchIOSubmit) submit;
-	decltype(&cuFileBatchIOGetStatus) status;
+	void *const self;
+	decltype(&cuFileDriverOpen) open = find("cuFileDriverOpen");
+	decltype(&cuFileHandleRegister) add = find("cuFileHandleRegister");
+	decltype(&cuFileBufRegister) add_buffer = find("cuFileBufRegister");
+	decltype(&cuFileRead) read = find("cuFileRead");
+	decltype(&cuFileWrite) write = find("cuFileWrite");
+	decltype(&cuFileBatchIOSetUp) set_up = find("cuFileBatchIOSetUp");
+	decltype(&cuFileBatchIOSubmit) submit = find("cuFileBatchIOSubmit");
+	decltype(&cuFileBatchIOGetStatus) status = find("cuFileBatchIOGetStatus");
 
-	explicit Library(const char *path)
-	{
-		self = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-		if (!self)
-			die(dlerror());
-		get(self, open, "cuFileDriverOpen");
-		get(self, add, "cuFileHandleRegister");
-		get(self, add_buffer, "cuFileBufRegister");
-		get(self, read, "cuFileRead");
-		get(self, write, "cuFileWrite");
-		get(self, set_up, "cuFileBatchIOSetUp");
-		get(self, submit, "cuFileBatchIOSubmit");
-		get(self, status, "cuFileBatchIOGetStatus");
-	}
+	explicit Library(const char *path) : self(load(path, RTLD_LOCAL)) {}
+	Symbol find(const char *name) const { return find_in(self, name); }
 	CUfileHandle_t file(int fd)
 	{
 		CUfileDescr_t descr = {};

@@ -252,8 +252,7 @@ int main(int argc, char **argv)
 	}
 	Cuda cuda;
 	int count = 0;
-	int (*devices)(int *);
-	get(cuda.driver, devices, "cuDeviceGetCount");
+	int (*devices)(int *) = cuda.find("cuDeviceGetCount");
 	must(!devices(&count), "cuDeviceGetCount");
 	if (count < 2) {
 		std::printf("1..0 # SKIP one GPU\n");

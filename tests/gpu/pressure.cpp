@@ -40,36 +40,19 @@ std::string random_bytes(size_t n)
 }
 
 struct Driver : Cuda {
-	int (*count)(int *);
-	int (*stream)(void **, unsigned);
-	int (*drop_stream)(void *);
-	int (*sync)(void *);
-	int (*free)(Address);
-	int (*free_host)(void *);
-	int (*make_context)(void **, unsigned, int);
-	int (*drop_context)(void *);
-	int (*push)(void *);
-	int (*event)(void **, unsigned);
-	int (*record)(void *, void *);
-	int (*wait)(void *);
-	int (*fill)(Address, unsigned char, size_t);
-
-	Driver()
-	{
-		get(driver, count, "cuDeviceGetCount");
-		get(driver, stream, "cuStreamCreate");
-		get(driver, drop_stream, "cuStreamDestroy_v2");
-		get(driver, sync, "cuStreamSynchronize");
-		get(driver, free, "cuMemFree_v2");
-		get(driver, free_host, "cuMemFreeHost");
-		get(driver, make_context, "cuCtxCreate_v2");
-		get(driver, drop_context, "cuCtxDestroy_v2");
-		get(driver, push, "cuCtxPushCurrent_v2");
-		get(driver, event, "cuEventCreate");
-		get(driver, record, "cuEventRecord");
-		get(driver, wait, "cuEventSynchronize");
-		get(driver, fill, "cuMemsetD8_v2");
-	}
+	int (*count)(int *) = find("cuDeviceGetCount");
+	int (*stream)(void **, unsigned) = find("cuStreamCreate");
+	int (*drop_stream)(void *) = find("cuStreamDestroy_v2");
+	int (*sync)(void *) = find("cuStreamSynchronize");
+	int (*free)(Address) = find("cuMemFree_v2");
+	int (*free_host)(void *) = find("cuMemFreeHost");
+	int (*make_context)(void **, unsigned, int) = find("cuCtxCreate_v2");
+	int (*drop_context)(void *) = find("cuCtxDestroy_v2");
+	int (*push)(void *) = find("cuCtxPushCurrent_v2");
+	int (*event)(void **, unsigned) = find("cuEventCreate");
+	int (*record)(void *, void *) = find("cuEventRecord");
+	int (*wait)(void *) = find("cuEventSynchronize");
+	int (*fill)(Address, unsigned char, size_t) = find("cuMemsetD8_v2");
 	int devices()
 	{
 		int n = 0;
@@ -101,14 +84,13 @@ public:
 		file = lib.file(fd);
 		const int past = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
 		direct = past >= 0 ? lib.file(past) : file;
-		get(lib.self, read_async, "cuFileReadAsync");
 	}
 
 	Driver cuda;
 	Library lib;
 	const std::string bytes;
 	CUfileHandle_t file, direct;
-	decltype(&cuFileReadAsync) read_async;
+	decltype(&cuFileReadAsync) read_async = lib.find("cuFileReadAsync");
 };
 
 // One read in a stream; must not move or be destroyed before it has completed.

@@ -47,34 +47,18 @@ void check(const std::string &what, bool good)
 }
 
 struct Driver : Cuda {
-	int (*ask)(void *, int, Address);
-	int (*tell)(const void *, int, Address);
-	int (*release)(Address);
-	int (*handle)(void *, Address, size_t, int, unsigned long long);
-	int (*attribute)(int *, int, int);
-	int (*name)(char *, int, int);
-	int (*managed)(Address *, size_t, unsigned);
-	int (*granularity)(size_t *, const void *, int);
-	int (*create)(unsigned long long *, size_t, const void *, unsigned long long);
-	int (*reserve)(Address *, size_t, size_t, Address, unsigned long long);
-	int (*map)(Address, size_t, size_t, unsigned long long, unsigned long long);
-	int (*access)(Address, size_t, const void *, size_t);
-
-	Driver()
-	{
-		get(driver, ask, "cuPointerGetAttribute");
-		get(driver, tell, "cuPointerSetAttribute");
-		get(driver, release, "cuMemFree_v2");
-		get(driver, handle, "cuMemGetHandleForAddressRange");
-		get(driver, attribute, "cuDeviceGetAttribute");
-		get(driver, name, "cuDeviceGetName");
-		get(driver, managed, "cuMemAllocManaged");
-		get(driver, granularity, "cuMemGetAllocationGranularity");
-		get(driver, create, "cuMemCreate");
-		get(driver, reserve, "cuMemAddressReserve");
-		get(driver, map, "cuMemMap");
-		get(driver, access, "cuMemSetAccess");
-	}
+	int (*ask)(void *, int, Address) = find("cuPointerGetAttribute");
+	int (*tell)(const void *, int, Address) = find("cuPointerSetAttribute");
+	int (*release)(Address) = find("cuMemFree_v2");
+	int (*handle)(void *, Address, size_t, int, unsigned long long) = find("cuMemGetHandleForAddressRange");
+	int (*attribute)(int *, int, int) = find("cuDeviceGetAttribute");
+	int (*name)(char *, int, int) = find("cuDeviceGetName");
+	int (*managed)(Address *, size_t, unsigned) = find("cuMemAllocManaged");
+	int (*granularity)(size_t *, const void *, int) = find("cuMemGetAllocationGranularity");
+	int (*create)(unsigned long long *, size_t, const void *, unsigned long long) = find("cuMemCreate");
+	int (*reserve)(Address *, size_t, size_t, Address, unsigned long long) = find("cuMemAddressReserve");
+	int (*map)(Address, size_t, size_t, unsigned long long, unsigned long long) = find("cuMemMap");
+	int (*access)(Address, size_t, const void *, size_t) = find("cuMemSetAccess");
 
 	uint64_t value(int what, Address at)
 	{

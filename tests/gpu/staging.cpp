@@ -36,20 +36,11 @@ void store_past_caches(char *to, const char *from, size_t size)
 }
 
 struct Copies : Cuda {
-	int (*make_stream)(void **, unsigned);
-	int (*in_async)(Address, const void *, size_t, void *);
-	int (*wait)(void *);
-	int (*pin)(void *, size_t, unsigned);
-	int (*unpin)(void *);
-
-	Copies()
-	{
-		get(driver, make_stream, "cuStreamCreate");
-		get(driver, in_async, "cuMemcpyHtoDAsync_v2");
-		get(driver, wait, "cuStreamSynchronize");
-		get(driver, pin, "cuMemHostRegister_v2");
-		get(driver, unpin, "cuMemHostUnregister");
-	}
+	int (*make_stream)(void **, unsigned) = find("cuStreamCreate");
+	int (*in_async)(Address, const void *, size_t, void *) = find("cuMemcpyHtoDAsync_v2");
+	int (*wait)(void *) = find("cuStreamSynchronize");
+	int (*pin)(void *, size_t, unsigned) = find("cuMemHostRegister_v2");
+	int (*unpin)(void *) = find("cuMemHostUnregister");
 };
 
 // Resources of a thread.

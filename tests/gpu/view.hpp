@@ -7,30 +7,16 @@
 #include "peerdma.h"
 
 struct Peerdma {
-	decltype(&peerdma_view_open) open;
-	decltype(&peerdma_view_read) read;
-	decltype(&peerdma_view_close) close;
+	void *const self;
+	decltype(&peerdma_view_open) open = find_in(self, "peerdma_view_open");
+	decltype(&peerdma_view_read) read = find_in(self, "peerdma_view_read");
+	decltype(&peerdma_view_close) close = find_in(self, "peerdma_view_close");
 
-	explicit Peerdma(const char *path)
-	{
-		void *const self = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-		if (!self)
-			die(dlerror());
-		get(self, open, "peerdma_view_open");
-		get(self, read, "peerdma_view_read");
-		get(self, close, "peerdma_view_close");
-	}
+	explicit Peerdma(const char *path) : self(load(path, RTLD_LOCAL)) {}
 };
 
 struct StreamCuda : Cuda {
-	int (*make_stream)(void **, unsigned);
-	int (*wait)(void *);
-	int (*fill)(unsigned long long, unsigned char, size_t);
-
-	StreamCuda()
-	{
-		get(driver, make_stream, "cuStreamCreate");
-		get(driver, wait, "cuStreamSynchronize");
-		get(driver, fill, "cuMemsetD8_v2");
-	}
+	int (*make_stream)(void **, unsigned) = find("cuStreamCreate");
+	int (*wait)(void *) = find("cuStreamSynchronize");
+	int (*fill)(unsigned long long, unsigned char, size_t) = find("cuMemsetD8_v2");
 };

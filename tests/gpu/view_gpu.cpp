@@ -139,9 +139,8 @@ std::string make_image(const std::string &folder, uint64_t elements, unsigned bi
 }
 
 struct Gpu : StreamCuda {
-	int (*name)(char *, int, int);
+	int (*name)(char *, int, int) = find("cuDeviceGetName");
 
-	Gpu() { get(driver, name, "cuDeviceGetName"); }
 	std::string device_name() const
 	{
 		char text[128] = {};

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Sourced by tests of requests that an unbind cancels, because they wait inside a filesystem. After lib.sh.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # lib.sh assigns $mib
 
-mib=1048576
 gpu=$(gpu_bdf)
 
 free_memory() { cat "/sys/bus/pci/devices/$gpu/p2pmem/available"; }

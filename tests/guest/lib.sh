@@ -14,6 +14,8 @@
 #
 # lab.py's environment: LAB_K LAB_OLDEST LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u
+# shellcheck disable=SC2034 # used by the tests
+mib=1048576
 
 # --- TAP
 tap_n=0
@@ -76,9 +78,19 @@ relay_as() {
 		case $line in
 		'ok '*) ok "$prefix${line#* - }" ;;
 		'not ok '*) not_ok "$prefix${line#* - }" ;;
+		1..*)
+			relayed_plan=$line
+			diag "$line"
+			;;
 		*) diag "$line" ;;
 		esac
 	done < <("${@:2}" 2>&1 || echo "not ok 0 - ${*:2} ended with $?")
+}
+# relay_whole WHAT COMMAND...: the same for a program that prints its plan at the end
+relay_whole() {
+	relayed_plan=
+	relay_as "$@"
+	check "$1: all of it ran" [ -n "$relayed_plan" ]
 }
 
 # --- The host, which sees the GPU's memory and the drive from outside:
@@ -160,6 +172,9 @@ has_option() { grep -q "^$1=[ym]$" "$LAB_KERNEL/config"; }
 has_function() { grep -q " $1\b" /proc/kallsyms; }
 # has_declared HEADER NAME: as kernel/compat/Kbuild.compat asks
 has_declared() { grep -qw "$2" "$LAB_KERNEL/build/include/linux/$1"; }
+
+# host_bytes: how many the module has moved through the host's memory
+host_bytes() { sed -n 's/^total .* host=\([0-9]*\).*/\1/p' /sys/kernel/debug/peerdma/stats; }
 
 # --- Finding devices. No forks: each costs an emulated guest 10 ms.
 # pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function

@@ -6,7 +6,6 @@
 #   went OFF BUF_OFF WANT REASON   what it prints of a read of any part of a file
 #   device_goes                    the RDMA device goes and comes
 
-mib=1048576
 # shellcheck disable=SC2034 # the tests use BUF_ALIGN
 BUF_ALIGN=5 END=20
 

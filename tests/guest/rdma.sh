@@ -29,6 +29,21 @@ begins() {
 	soon 60 eval 'waits $begun || ! kill -0 $begun 2>/dev/null' || not_ok "a request is in flight: pdio ${*:2}"
 }
 
+# verdict FILE WORD...: what `peerdma explain` says behind these words, "-" if it does not: reason (its name), refused (the device that
+# refuses), backing (the last device), mapping
+verdict() {
+	peerdma explain "$1" | awk -v words="${*:2}" '
+		$1 == "reason" { sub(":", "", $2) }
+		$1 == "reason" || $1 == "backing" { said[$1] = $2 }
+		$1 == "refused" { said[$1] = $3 }
+		$1 == "mapping" { sub("mapping *", ""); said["mapping"] = $0 }
+		END {
+			n = split(words, word)
+			for (i = 1; i <= n; i++)
+				printf "%s%s", said[word[i]] == "" ? "-" : said[word[i]], i < n ? " " : "\n"
+		}'
+}
+
 # connects RXE: true if soft-RoCE still works. After one datagram of its connection manager without a route it sends
 # none again: Documentation/upstream/rxe-link-down.
 connects() { ! rdma res show qp link "$1" | grep -q "type GSI state ERR"; }

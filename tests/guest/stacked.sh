@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # lib.sh assigns $mib
 # Sourced after lib.sh (and rdma.sh) by tests of stacked devices.
 
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
-mib=1048576 EXDEV=18
+EXDEV=18
 
 # moves_on DESCRIPTION DEVICE LEAF...: the backing devices must be named, and a write and a read must go direct and be
 # right. The range crosses the chunks of all stripes twice.

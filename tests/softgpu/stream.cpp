@@ -190,6 +190,17 @@ std::atomic<HostThread *> &host_thread()
 	return the_thread;
 }
 
+// A call that tells one property of a stream.
+template <class Value, class Get> CUresult tell(const char *call_name, CUstream handle, Value *out, Get &&get)
+{
+	return call(call_name, [&] {
+		return with_stream(handle, [&](const Stream &stream) {
+			*out = get(stream);
+			return CUDA_SUCCESS;
+		});
+	});
+}
+
 template <class Body> CUresult with_event(CUevent handle, Body &&body)
 {
 	const std::shared_ptr<Event> event = streams().events.find(handle);
@@ -509,48 +520,24 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
 }
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
 {
-	return call(__func__, [&] {
-		return with_stream(handle, [&](Stream &stream) {
-			*context = stream.context;
-			return CUDA_SUCCESS;
-		});
-	});
+	return tell(__func__, handle, context, [](const Stream &stream) { return stream.context; });
 }
 CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
 {
-	return call(__func__, [&] {
-		return with_stream(handle, [&](Stream &stream) {
-			*id = stream.id;
-			return CUDA_SUCCESS;
-		});
-	});
+	return tell(__func__, handle, id, [](const Stream &stream) { return stream.id; });
 }
 CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
 {
-	return call(__func__, [&] {
-		return with_stream(handle, [&](Stream &stream) {
-			*device = stream.context->device;
-			return CUDA_SUCCESS;
-		});
-	});
+	return tell(__func__, handle, device, [](const Stream &stream) { return stream.context->device; });
 }
 CUresult cuStreamGetFlags(CUstream handle, unsigned *flags)
 {
-	return call(__func__, [&] {
-		return with_stream(handle, [&](Stream &stream) {
-			*flags = stream.blocking ? 0 : CU_STREAM_NON_BLOCKING;
-			return CUDA_SUCCESS;
-		});
-	});
+	return tell(__func__, handle, flags,
+		    [](const Stream &stream) { return stream.blocking ? 0 : CU_STREAM_NON_BLOCKING; });
 }
 CUresult cuStreamGetPriority(CUstream handle, int *priority)
 {
-	return call(__func__, [&] {
-		return with_stream(handle, [&](Stream &stream) {
-			*priority = stream.priority;
-			return CUDA_SUCCESS;
-		});
-	});
+	return tell(__func__, handle, priority, [](const Stream &stream) { return stream.priority; });
 }
 
 // --- Host functions

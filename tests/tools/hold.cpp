@@ -18,9 +18,7 @@ int main(int argc, char **argv)
 	sigprocmask(SIG_BLOCK, &set, nullptr);
 
 	int dev = raw::open_device();
-	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, std::strtoull(argv[1], nullptr, 0));
-	if (!buf.out_buf_id)
-		raw::die("buffer");
+	const auto buf = raw::buffer(dev, std::strtoull(argv[1], nullptr, 0));
 	std::printf("holding\n%llu\n", buf.out_bar_offset);
 	std::fflush(stdout);
 	for (int signal; !sigwait(&set, &signal);) {

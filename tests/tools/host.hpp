@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <string>
 #include <sys/file.h>
 #include <sys/wait.h>
+#include <utility>
 
 #include "raw.hpp"
 
@@ -63,6 +65,16 @@ inline bool run(const std::string &command)
 		return true;
 	std::fprintf(stderr, "%s: %s\n", command.c_str(), answer.c_str());
 	return false;
+}
+
+/// A command for run() with the place of a buffer in the BAR for %AT, and its length for %LEN.
+inline std::string filled_in(std::string command, uint64_t at, uint64_t len)
+{
+	const std::pair<const char *, uint64_t> values[] = {{"%AT", at}, {"%LEN", len}};
+	for (const auto &[name, value] : values)
+		for (size_t found; (found = command.find(name)) != command.npos;)
+			command.replace(found, std::strlen(name), std::to_string(value));
+	return command;
 }
 
 /// QEMU passes the first request to disk0 at once and limits the rest to that many bytes a second; 0: no limit.

@@ -139,10 +139,10 @@ bool is_asleep(pid_t task)
 int cut(const char *path, uint64_t buf_off)
 {
 	const int file = ::open(path, O_RDWR | O_CLOEXEC), dev = raw::open_device();
-	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 4 * page);
+	const auto buf = raw::buffer(dev, 4 * page);
 	auto req = raw::io(file, buf.out_buf_id, page + 400, buf_off, page);
 	// Caches the route for the read that follows.
-	if (file < 0 || !buf.out_buf_id || raw::call(dev, PEERDMA_READ, req) || req.out_done != page)
+	if (file < 0 || raw::call(dev, PEERDMA_READ, req) || req.out_done != page)
 		raw::die(path);
 	const pid_t writer = start_writer(path);
 	std::atomic<pid_t> task = 0;
@@ -195,9 +195,7 @@ int main(int argc, char **argv)
 	sigprocmask(SIG_BLOCK, &set, nullptr);
 	const int file = raw::open_file(argv[1]);
 	const int dev = raw::open_device();
-	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, page);
-	if (!buf.out_buf_id)
-		raw::die("buffer");
+	const auto buf = raw::buffer(dev, page);
 	const pid_t writer = start_writer(argv[1]);
 	pid_t task = 0;
 	int result = 0, destroyed = 1;

@@ -2,8 +2,8 @@
 //
 // pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a new buffer of provider 0, using
 // the ABI directly. BEFORE runs between allocation and transfer: a request to the host, or a shell command that may use
-// lib.sh; %AT in it is replaced by the buffer's offset in the BAR. NO_BOUNCE in the environment sets that flag. RING in
-// the environment uses an io_uring command, which reports errno or done only.
+// lib.sh; %AT in it is replaced by the buffer's offset in the BAR, and %LEN by its length. NO_BOUNCE in the environment
+// sets that flag. RING in the environment uses an io_uring command, which reports errno or done only.
 //
 // Prints: errno reason done direct near host bar_offset
 #include <algorithm>
@@ -44,17 +44,10 @@ int main(int argc, char **argv)
 	int fd = ::open(argv[2], append ? O_WRONLY | O_APPEND : write ? O_RDWR | O_CREAT : O_RDONLY, 0644);
 	if (fd < 0)
 		raw::die(argv[2]);
-	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, buf_len);
-	if (!buf.out_buf_id)
-		raw::die("buffer");
-	if (argc > 7) {
-		std::string before = argv[7];
-		for (size_t at; (at = before.find("%AT")) != before.npos;)
-			before.replace(at, 3, std::to_string(buf.out_bar_offset));
-		if (!host::run(before)) {
-			std::fprintf(stderr, "the command before failed\n");
-			return 1;
-		}
+	const auto buf = raw::buffer(dev, buf_len);
+	if (argc > 7 && !host::run(host::filled_in(argv[7], buf.out_bar_offset, buf_len))) {
+		std::fprintf(stderr, "the command before failed\n");
+		return 1;
 	}
 	auto req = raw::io(fd, buf.out_buf_id, file_off, buf_off, len);
 	if (std::getenv("NO_BOUNCE"))

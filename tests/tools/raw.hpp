@@ -75,6 +75,15 @@ inline peerdma_buf_alloc alloc(int dev, uint32_t provider_id, uint64_t len, uint
 	return req;
 }
 
+/// A buffer of the first provider.
+inline peerdma_buf_alloc buffer(int dev, uint64_t len)
+{
+	const auto buf = alloc(dev, provider(dev).out_provider_id, len);
+	if (!buf.out_buf_id)
+		die("buffer");
+	return buf;
+}
+
 /// Maps bytes of a buffer; offset counts from the start of the device node.
 inline char *map(int dev, uint64_t offset, uint64_t len, int prot = PROT_READ | PROT_WRITE)
 {

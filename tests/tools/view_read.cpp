@@ -14,11 +14,11 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <cuda.h>
 
+#include "bar_offset.hpp"
 #include "host.hpp"
 #include "peerdma.h"
 
@@ -99,25 +99,6 @@ private:
 
 constexpr uint64_t around = 65536; // bytes on both sides of the elements
 
-uint64_t bar_offset(const void *memory)
-{
-	struct peerdma_buf *buffer = nullptr;
-	uint64_t offset = 0;
-	struct peerdma_buf_info info = {};
-	info.size = sizeof(info);
-	must(!peerdma_buf_at(memory, &buffer, &offset) && !peerdma_buf_query(buffer, &info), "no buffer there");
-	return info.bar_offset + offset;
-}
-
-std::string filled_in(std::string command, uint64_t at, uint64_t len)
-{
-	const std::pair<const char *, uint64_t> values[] = {{"%AT", at}, {"%LEN", len}};
-	for (const auto &[name, value] : values)
-		for (size_t found; (found = command.find(name)) != command.npos;)
-			command.replace(found, std::strlen(name), std::to_string(value));
-	return command;
-}
-
 } // namespace
 
 int main(int argc, char **argv)
@@ -142,13 +123,15 @@ int main(int argc, char **argv)
 	const uint64_t bytes = info.elements * sizeof(uint32_t);
 	must(!cuMemAlloc(&memory, bytes + 2 * around), "no memory");
 	char *const elements = reinterpret_cast<char *>(memory) + around;
-	const uint64_t place = bar_offset(elements);
+	const auto in_bar = bar_offset(elements);
+	must(in_bar.has_value(), "no buffer there");
+	const uint64_t place = *in_bar;
 
 	Reader reader(view, info.elements, elements, std::strtoull(argv[4], nullptr, 0));
 	std::string before =
 		std::string("host begin ") + argv[1] + " " + std::to_string(place) + " " + std::to_string(bytes);
 	if (argc > 5)
-		before = filled_in(argv[5], place - around, bytes + 2 * around);
+		before = host::filled_in(argv[5], place - around, bytes + 2 * around);
 	must(host::run(before), before.c_str());
 	const auto start = std::chrono::steady_clock::now();
 	const Total total = reader.run(static_cast<unsigned>(std::atoi(argv[3])), context);

@@ -335,23 +335,14 @@ void kinds(const Setting &s)
 	went_otherwise("it", PEERDMA_CUFILE_WHY_NOT_A_BUFFER, 2, 2 * size);
 	must(!cuMemUnmap(address, 2 * piece) && !cuMemAddressFree(address, 2 * piece), "cuMemUnmap");
 
-	// A buffer of libpeerdma's, allocated through a different open /dev/peerdma than the driver's.
-	struct peerdma_device *device = nullptr;
-	struct peerdma_provider_info provider = {};
-	struct peerdma_buf *buffer = nullptr;
-	void *own = nullptr;
-	provider.size = sizeof(provider);
-	must(!peerdma_open(&device, 0) && !peerdma_provider_find(device, nullptr, &provider) &&
-		     !peerdma_buf_create(device, provider.id, MiB, 0, &buffer, nullptr) &&
-		     !peerdma_buf_map(buffer, &own),
-	     "a buffer");
-	since();
-	report(cuFileRead(s.direct, own, size, 0, 4 * KiB) == static_cast<ssize_t>(size) &&
-		       memory_is(static_cast<char *>(own) + 4 * KiB, size, "pattern:1"),
-	       "a buffer of the program's own", std::to_string(errno));
-	went_direct("it", 1, size);
-	peerdma_buf_destroy(buffer);
-	peerdma_close(device);
+	{
+		const OwnBuffer own(MiB);
+		since();
+		report(cuFileRead(s.direct, own.get(), size, 0, 4 * KiB) == static_cast<ssize_t>(size) &&
+			       memory_is(own.get() + 4 * KiB, size, "pattern:1"),
+		       "a buffer of the program's own", std::to_string(errno));
+		went_direct("it", 1, size);
+	}
 	since();
 
 	// Free the memory and allocate again at the same address; the file's handle learns neither.

@@ -15,6 +15,7 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
+#include "../../tools/bar_offset.hpp"
 #include "../../tools/raw.hpp"
 #include "../../tools/tap.hpp"
 #include "peerdma_cufile.h"
@@ -127,24 +128,21 @@ inline void went_otherwise(const std::string &what, enum peerdma_cufile_why why,
 }
 
 // --- The place
-inline uint64_t bar_offset(const void *memory)
+inline uint64_t place_of(const void *memory)
 {
-	struct peerdma_buf *buffer = nullptr;
-	uint64_t offset = 0;
-	struct peerdma_buf_info info = {};
-	info.size = sizeof(info);
-	must(!peerdma_buf_at(memory, &buffer, &offset) && !peerdma_buf_query(buffer, &info), "no buffer there");
-	return info.bar_offset + offset;
+	const auto offset = bar_offset(memory);
+	must(offset.has_value(), "no buffer there");
+	return *offset;
 }
 
 inline bool memory_is(const void *memory, size_t size, const std::string &source, uint64_t source_off = 0)
 {
-	return tap::gpu_is(bar_offset(memory), size, source, source_off);
+	return tap::gpu_is(place_of(memory), size, source, source_off);
 }
 
 inline void fill(const void *memory, size_t size, const std::string &source, uint64_t source_off = 0)
 {
-	must(host::run("host fill gpu0 " + std::to_string(bar_offset(memory)) + " " + std::to_string(size) + " " +
+	must(host::run("host fill gpu0 " + std::to_string(place_of(memory)) + " " + std::to_string(size) + " " +
 		       source + " " + std::to_string(source_off)),
 	     "host fill");
 }
@@ -174,6 +172,31 @@ inline bool drive_has(int fd, uint64_t offset, uint64_t size, const std::string 
 	}
 	return at == offset + size;
 }
+
+// A buffer of the program's own, with another open /dev/peerdma than libcufile's.
+struct OwnBuffer {
+	struct peerdma_device *device = nullptr;
+	struct peerdma_buf *buffer = nullptr;
+	void *memory = nullptr;
+
+	explicit OwnBuffer(size_t size)
+	{
+		struct peerdma_provider_info provider = {};
+		provider.size = sizeof(provider);
+		must(!peerdma_open(&device, 0) && !peerdma_provider_find(device, nullptr, &provider) &&
+			     !peerdma_buf_create(device, provider.id, size, 0, &buffer, nullptr) &&
+			     !peerdma_buf_map(buffer, &memory),
+		     "a buffer");
+	}
+	~OwnBuffer()
+	{
+		peerdma_buf_destroy(buffer);
+		peerdma_close(device);
+	}
+	OwnBuffer(const OwnBuffer &) = delete;
+	OwnBuffer &operator=(const OwnBuffer &) = delete;
+	char *get() const { return static_cast<char *>(memory); }
+};
 
 inline int open_file(const char *path, int flags)
 {

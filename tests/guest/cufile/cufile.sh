@@ -26,7 +26,6 @@ fi
 
 # Random reads and writes, each compared, as on a machine with a GPU; then at full speed.
 fixture() { LD_LIBRARY_PATH=$LAB_BUILD/tests/softgpu cufile_gpu "$LAB_BUILD/lib/libcufile.so.0" "$@" 2>&1; }
-host_bytes() { sed -n 's/^total .* host=\([0-9]*\).*/\1/p' /sys/kernel/debug/peerdma/stats; }
 same "96 random reads and writes, at any place" '{"what": "verify", "ios": 96, "wrong": 0}' \
 	"$(fixture verify /mnt/disk/verify 1 96 "${LAB_SEED:-1}")"
 before=$(host_bytes)

@@ -14,7 +14,6 @@ publish
 mount_disk
 # On a debug kernel a job outlasts several journal commits. Allow none while a job runs.
 mount -o remount,commit=600 /mnt/disk || bail "no remount"
-mib=1048576
 file=/mnt/disk/fio
 head -c $((16 * mib)) /dev/zero >$file
 sync

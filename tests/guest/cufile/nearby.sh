@@ -26,7 +26,6 @@ same "the drive and the second one" NONE "$(verdict "$near")"
 
 echo '{ "properties": { "rdma_dynamic_routing": true } }' >/tmp/near.json
 by_relay() { CUFILE_ENV_PATH_JSON=/tmp/near.json "$@"; }
-host_bytes() { sed -n 's/^total .* host=\([0-9]*\).*/\1/p' /sys/kernel/debug/peerdma/stats; }
 before=$(host_bytes)
 relay by_relay nearby near $file
 same "nothing of it by way of the host, says the kernel" "$before" "$(host_bytes)"

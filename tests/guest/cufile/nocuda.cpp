@@ -17,20 +17,6 @@ namespace
 
 constexpr size_t memory_size = 4 * MiB;
 
-char *peer_memory()
-{
-	struct peerdma_device *device = nullptr;
-	struct peerdma_provider_info provider = {};
-	struct peerdma_buf *buffer = nullptr;
-	void *memory = nullptr;
-	provider.size = sizeof(provider);
-	must(!peerdma_open(&device, 0) && !peerdma_provider_find(device, nullptr, &provider) &&
-		     !peerdma_buf_create(device, provider.id, memory_size, 0, &buffer, nullptr) &&
-		     !peerdma_buf_map(buffer, &memory),
-	     "a buffer");
-	return static_cast<char *>(memory);
-}
-
 struct Place {
 	const char *path;
 	size_t at, size;                                                      // the range that the test may use
@@ -144,7 +130,8 @@ int main(int argc, char **argv)
 	     "usage: nocuda file FILE SIZE | block DEVICE AT DISK_AT");
 	must(!dlopen("libcuda.so.1", RTLD_NOW), "there is a CUDA driver");
 	report(!cuFileDriverOpen().err && cuFileUseCount() == 1, "the driver opens");
-	char *const memory = peer_memory();
+	const OwnBuffer buffer(memory_size);
+	char *const memory = buffer.get();
 	Place place = {argv[2], 0, 8 * MiB, {}};
 	if (what == "file") {
 		const int fd = open_file(argv[2], O_RDONLY);

@@ -13,10 +13,7 @@
 
 kernel_has nvmet nvmet-rdma nvme-rdma
 publish
-mib=1048576
 ip=10.9.1.1
-# says DISK: the verdict, and who refuses
-says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
 
 modprobe -d "$LAB_KERNEL" ib_uverbs
 card_begins $ip
@@ -32,19 +29,19 @@ blockdev --flushbufs "$disk"
 check "host memory: written and read" pattern compare "$disk" 0 $mib pattern:3
 check "host memory: the target has it" pattern compare "$far" 0 $mib pattern:3
 insert peerdma_rdma
-verdict=$(says "$disk" | cut -d' ' -f1)
+reason=$(verdict "$disk" reason)
 if [ "$LAB_K" = "$LAB_OLDEST" ]; then
-	same "nvme-rdma does not announce peer-to-peer DMA" QUEUE "$verdict"
+	same "nvme-rdma does not announce peer-to-peer DMA" QUEUE "$reason"
 elif [ "$LAB_TOPOLOGY" = rp-intel ]; then
-	same "the host bridge is not trusted" DISTANCE "$verdict"
+	same "the host bridge is not trusted" DISTANCE "$reason"
 else
-	same "the kernel's rules allow it" NONE "$verdict"
+	same "the kernel's rules allow it" NONE "$reason"
 	case $LAB_TOPOLOGY in
 	switch) map="bus address" ;;
 	rp) map="host bridge" ;;
 	rp-vtd) map=iova ;;
 	esac
-	same "by that mapping" "$map" "$(peerdma explain "$disk" | sed -n 's/^mapping *//p')"
+	same "by that mapping" "$map" "$(verdict "$disk" mapping)"
 	for len in 4096 65536 $mib $((4 * mib)); do
 		[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
 		moves "$len bytes" "$disk" $((8 * mib)) "$len"

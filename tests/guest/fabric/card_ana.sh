@@ -16,7 +16,6 @@
 
 kernel_has nvmet nvmet-rdma nvme-rdma
 publish
-mib=1048576
 near_ip=10.9.1.1 away_ip=10.9.2.1
 ! mountpoint -q /mnt/disk || umount /mnt/disk
 card_begins $near_ip nvme0

@@ -14,9 +14,9 @@
 
 kernel_has rpcrdma nfsd nfsv3 nfsv4
 publish
-mib=1048576 DISTANCE=34
+DISTANCE=34
 far_ip=10.9.1.1
-says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, map }'; }
+says() { verdict "$1" reason mapping; }
 case $LAB_TOPOLOGY in
 switch) map="bus address" ;;
 rp) map="host bridge" ;;

@@ -13,10 +13,10 @@
 
 kernel_has nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
 publish
-mib=1048576 DISTANCE=34
+DISTANCE=34
 near_ip=10.9.1.1 away_ip=10.9.2.1
 # says FILE: reason, the PCI function that is asked
-says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "backing" { by = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
+says() { verdict "$1" reason backing; }
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
 
 card_begins $near_ip nvme0

@@ -16,7 +16,6 @@
 
 kernel_has nvmet nvmet-rdma nvme-rdma
 publish
-mib=1048576
 ip=10.9.1.1
 
 # A request that takes half a minute must end only because of what goes.

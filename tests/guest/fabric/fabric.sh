@@ -18,15 +18,9 @@
 
 publish
 kernel_has veth nvmet nvmet-rdma nvmet-tcp nvme-rdma nvme-tcp nvme-loop xfs
-mib=1048576
 FABRIC_TCP=42 FABRIC_LOOP=43 RDMA_ROUTE=46
 
-# says FILE: reason, refusing device, mapping
-says() {
-	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 }
-		$1 == "refused" { by = $3 } $1 == "mapping" { sub("mapping *", ""); map = $0 }
-		END { print reason, by == "" ? "-" : by, map }'
-}
+says() { verdict "$1" reason refused mapping; }
 
 # refused DESCRIPTION DISK NUMBER NAME BY
 refused() {

@@ -18,7 +18,6 @@ kernel_has veth nvmet nvmet-rdma nvme-rdma
 nvme_is() { [ -b "$(nvme_disk nvme1)" ]; }
 soon 20 nvme_is || bail "no drives"
 publish
-mib=1048576
 # Give up requests without an answer after a few seconds.
 timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
@@ -26,7 +25,7 @@ read -r io_timeout <$timeouts/io_timeout
 echo 60 >$timeouts/io_timeout
 same "the kernel knows no multipath" N "$(cat $timeouts/multipath)"
 
-says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
+says() { verdict "$1" reason refused; }
 # arrives OPTIONS: prints controller and disk
 arrives() {
 	controller=$(connect "$1,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far") || bail "no connection"
@@ -44,7 +43,7 @@ same "without its module: a read" "$EXDEV $RDMA_MODULE 0" "$(pdio read "$disk" 0
 insert peerdma_rdma
 same "software" "RDMA_SOFTWARE ${disk#/dev/}" "$(says "$disk")"
 echo 1 >$software
-same "with the parameter" "NONE " "$(says "$disk")"
+same "with the parameter" "NONE -" "$(says "$disk")"
 moves "the disk" "$disk" $mib $((2 * mib + 65536))
 mke2fs -q -F -t ext4 "$disk" 64M
 mkdir -p /mnt/far

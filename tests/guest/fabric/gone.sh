@@ -18,7 +18,6 @@ kernel_has nvme-rdma rpcrdma nfsv3 nfsv4
 plug
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
-mib=1048576
 len=$((8 * mib))
 # Give up requests without an answer after a few seconds.
 timeout=/sys/module/nvme_core/parameters/io_timeout

@@ -21,8 +21,7 @@ kernel_has veth rpcrdma nfsd nfsv3 nfsv4
 localio=/sys/module/nfs/parameters/localio_enabled
 NFS_TRANSPORT=22 NFS_LOCAL=23 NFS_LAYOUT=24
 
-# says FILE: reason and mapping
-says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { map = $2 } END { print reason, map }'; }
+says() { verdict "$1" reason mapping; }
 # refused DESCRIPTION FILE NUMBER NAME
 refused() {
 	same "explain: $1" "$4 none" "$(says "$2")"

@@ -26,7 +26,6 @@ echo N >/sys/module/nfs/parameters/localio_enabled
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 NFS_SERVERS=26 NFS_SIZE=27 RDMA_ROUTE=46
-mib=1048576
 fresh file $mib 1
 
 # transports: number of the client's transports to its mounts

@@ -26,10 +26,7 @@ card=/sys/kernel/debug/nicstand
 pci=/sys/bus/pci
 
 # says FILE: reason, the backing device's PCI function or else its name, mapping
-says() {
-	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "backing" { device = $2 }
-		$1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, device, map }'
-}
+says() { verdict "$1" reason backing mapping; }
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
 known() { [[ $(says $share/file) != RDMA_ROUTE* ]]; }
 two_paths() { [ "$(grep -c . <(ls -d /sys/class/block/nvme*c*n1))" = 2 ]; }

@@ -17,7 +17,6 @@ plug
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 check "the storage node is there" host hear ready 60
-mib=1048576
 len=$((2 * mib + 65536))
 
 # takes WHAT FILE SEED [OFF]: reads from a file or drive into the GPU's memory

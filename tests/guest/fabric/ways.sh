@@ -32,7 +32,6 @@ mkdir -p $store
 mount "$drive" $store || bail "no store"
 server || bail "no server"
 echo N >/sys/module/nfs/parameters/localio_enabled
-mib=1048576
 fresh file $mib 1
 client vers=4.2,rdma,port=20049
 throttle $((mib / 8)) disk0

@@ -372,12 +372,8 @@ int main(int argc, char **argv)
 		return 2;
 	dev = raw::open_device();
 	file = raw::open_file(argv[1], O_RDONLY);
-	auto provider = raw::provider(dev);
-	provider_id = provider.out_provider_id;
-	auto alloc = raw::alloc(dev, provider_id, buf_len);
-	buf = alloc.out_buf_id;
-	if (!buf)
-		raw::die("buffer");
+	provider_id = raw::provider(dev).out_provider_id;
+	buf = raw::buffer(dev, buf_len).out_buf_id;
 	const uint64_t available = raw::provider(dev).out_available;
 
 	numbers();

@@ -452,9 +452,7 @@ int main(int argc, char **argv)
 	dev = raw::open_device();
 	file = raw::open_file(argv[1], O_RDONLY);
 	provider_id = raw::provider(dev).out_provider_id;
-	buf = raw::alloc(dev, provider_id, 64 * 1024).out_buf_id;
-	if (!buf)
-		raw::die("buffer");
+	buf = raw::buffer(dev, 64 * 1024).out_buf_id;
 	const uint64_t available = raw::provider(dev).out_available;
 	sizes();
 	short_structs();

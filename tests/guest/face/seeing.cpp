@@ -165,9 +165,7 @@ int main(int argc, char **argv)
 	if (argc > 3 && !std::strcmp(argv[1], "get"))
 		return get(argc, argv);
 	dev = raw::open_device();
-	buf = raw::alloc(dev, raw::provider(dev).out_provider_id, mib).out_buf_id;
-	if (!buf)
-		raw::die("buffer");
+	buf = raw::buffer(dev, mib).out_buf_id;
 	for (const char *key : {"reads", "writes", "direct-bytes", "near-bytes", "host-bytes", "errors", "refused"})
 		said[key] = 0;
 	for (int i = 1; i < argc; i++)

@@ -9,26 +9,12 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 export DM_DISABLE_UDEV=1
 
-# as_one COMMAND...: includes its TAP lines, numbered after ours, and its exit status
-as_one() {
-	local line planned=
-	while read -r line; do
-		case $line in
-		ok*) ok "${line#*- }" ;;
-		not*) not_ok "${line#*- }" ;;
-		1..*) planned=yes ;;
-		*) echo "$line" ;;
-		esac
-	done < <("$@" 2>&1)
-	same "$2: all of it ran" yes "$planned"
-}
-
 publish
 disk=$(nvme_disk)
 mount_disk
 pattern fill /mnt/disk/iofaults 0 65536 pattern:1
 sync
-as_one iofaults full /mnt/disk/iofaults
+relay_whole full iofaults full /mnt/disk/iofaults
 rm /mnt/disk/iofaults
 umount /mnt/disk
 check "the filesystem is clean" e2fsck -fn "$disk"
@@ -36,9 +22,9 @@ check "the filesystem is clean" e2fsck -fn "$disk"
 # No filesystem is mounted that a fault could hit by accident. The drive's first 64 KiB are restored afterwards.
 dd if="$disk" of=/run/start bs=64k count=1 iflag=direct status=none || bail "no copy"
 modprobe -d "$LAB_KERNEL" dm-mod 2>/dev/null
-as_one iofaults errors "/sys/block/${disk##*/}" "$disk"
+relay_whole errors iofaults errors "/sys/block/${disk##*/}" "$disk"
 table swapped "0 2048 linear $disk 0"
-as_one iofaults table swapped "0 2048 linear $disk 0"
+relay_whole table iofaults table swapped "0 2048 linear $disk 0"
 check "the table can be removed" dmsetup remove swapped
 check "the drive is as it was" dd if=/run/start of="$disk" bs=64k count=1 oflag=direct status=none
 plan $tap_n

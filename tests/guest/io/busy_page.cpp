@@ -35,7 +35,7 @@ int main(int argc, char **argv)
 		return 2;
 	const uint64_t used = std::strtoull(argv[2], nullptr, 0), unused = std::strtoull(argv[3], nullptr, 0);
 	const int dev = raw::open_device(), drive = ::open(argv[1], O_RDWR);
-	const auto alloc = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	const auto alloc = raw::buffer(dev, len);
 	char *proxy = raw::map(dev, alloc);
 	char bytes[len] = {}, now[len] = {};
 	if (drive < 0)

@@ -65,19 +65,11 @@ odd_bytes() {
 file=/mnt/disk/odd
 pattern fill $file 0 $span pattern:1
 sync
-odd read $file 1 1 0 pattern:1 1
-odd read $file 511 2 3 pattern:1 511
-odd read $file 100 300 7 pattern:1 100
-odd read $file 1 511 0 pattern:1 1
-odd read $file 1 512 1 pattern:1 1
-odd read $file 0 513 0 pattern:1 0
-odd read $file 0 4097 4 pattern:1 0
-odd read $file 500 5000 0 pattern:1 500
-odd read $file 3 70000 1 pattern:1 3
-odd read $file 0 131072 1 pattern:1 0
-odd read $file 4095 4098 4095 pattern:1 4095
-odd read $file 512 1024 513 pattern:1 512
-odd read $file 1000 200000 50000 pattern:1 1000
+for at in "1 1 0" "511 2 3" "100 300 7" "1 511 0" "1 512 1" "0 513 0" "0 4097 4" "500 5000 0" "3 70000 1" "0 131072 1" \
+	"4095 4098 4095" "512 1024 513" "1000 200000 50000"; do
+	# shellcheck disable=SC2086 # three numbers
+	odd read $file $at pattern:1 ${at%% *}
+done
 
 got=$(pdio read $file $((span - 100)) 1000 5 $span)
 same "the end of the file in a partial block of both ends" "0 20 100" "$(cut -d' ' -f1-3 <<<"$got")"

@@ -13,7 +13,7 @@
 publish
 modprobe -d "$LAB_KERNEL" -a dm-mod dm-zero 2>/dev/null
 export DM_DISABLE_UDEV=1
-mib=1048576 gib=1073741824
+gib=1073741824
 len=$((2 * gib + 8 * mib))
 buffer=$((len + 2 * mib))
 border=$((2 * gib - mib))

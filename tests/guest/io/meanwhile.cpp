@@ -341,10 +341,8 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 2;
 	dev = raw::open_device();
-	const auto alloc = raw::alloc(dev, raw::provider(dev).out_provider_id, buf_len);
+	const auto alloc = raw::buffer(dev, buf_len);
 	buf = alloc.out_buf_id;
-	if (!buf)
-		raw::die("buffer");
 	map = reinterpret_cast<uint8_t *>(raw::map(dev, alloc));
 
 	grows(argv[1]);

@@ -16,22 +16,8 @@ mke2fs -q -F -t ext4 "$a" && mount "$a" /mnt/ext4 || bail "no ext4"
 mke2fs -q -F -t ext4 -b 4096 "$c" 16M && mount "$c" /mnt/small || bail "no small ext4"
 mkfs.xfs -q -f "$b" && mount "$b" /mnt/xfs || bail "no xfs"
 
-# as_one FILESYSTEM DIR: includes its TAP lines, numbered after ours, and its exit status
-as_one() {
-	local line
-	while read -r line; do
-		case $line in
-		ok*) ok "$1:${line#*-}" ;;
-		not*) not_ok "$1:${line#*-}" ;;
-		1..*) planned=yes ;;
-		*) echo "$line" ;;
-		esac
-	done < <(meanwhile "$2" /mnt/small 2>&1)
-	same "$1: all of it ran" yes "${planned:-}"
-	planned=
-}
-as_one ext4 /mnt/ext4
-as_one xfs /mnt/xfs
+relay_whole ext4 meanwhile /mnt/ext4 /mnt/small
+relay_whole xfs meanwhile /mnt/xfs /mnt/small
 
 # Truncate the file between the length check and the read, to less than where the read begins: bounced through a page of
 # the provider, and of the host.

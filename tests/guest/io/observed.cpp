@@ -50,9 +50,9 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	const int dev = raw::open_device(), file = ::open(argv[1], O_RDWR);
-	const uint32_t buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len).out_buf_id;
+	const uint32_t buf = raw::buffer(dev, len).out_buf_id;
 	const int watcher = ::inotify_init1(IN_CLOEXEC);
-	if (file < 0 || !buf || ::inotify_add_watch(watcher, argv[1], IN_ACCESS | IN_MODIFY) < 0)
+	if (file < 0 || ::inotify_add_watch(watcher, argv[1], IN_ACCESS | IN_MODIFY) < 0)
 		raw::die(argv[1]);
 
 	auto io = raw::io(file, buf, 0, 0, len);

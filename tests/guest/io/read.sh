@@ -11,7 +11,6 @@
 
 publish
 mount_disk
-mib=1048576
 other=pattern:99
 span=$((8 * mib))
 

@@ -632,7 +632,7 @@ void teardown()
 	bool good = true;
 	for (int round = 0; round < 20 && good; round++) {
 		Ring ring;
-		auto other = raw::alloc(dev, raw::provider(dev).out_provider_id, 1 << 20);
+		const auto other = raw::buffer(dev, 1 << 20);
 		const auto segs = every_second(32);
 		for (unsigned i = 0; i < 32; i++)
 			ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i)->addr =
@@ -655,7 +655,7 @@ void teardown()
 		Ring ring;
 		// The child has copies of the globals.
 		dev = raw::open_device();
-		buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 1 << 20).out_buf_id;
+		buf = raw::buffer(dev, 1 << 20).out_buf_id;
 		file_id = raw::add_file(dev, file);
 		for (unsigned i = 0; i < 32; i++)
 			ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i);
@@ -679,11 +679,10 @@ int main(int argc, char **argv)
 		return 2;
 	dev = raw::open_device();
 	file = raw::open_file(argv[1], O_RDONLY);
-	auto provider = raw::provider(dev);
-	auto alloc = raw::alloc(dev, provider.out_provider_id, buf_len);
+	const auto alloc = raw::buffer(dev, buf_len);
 	buf = alloc.out_buf_id;
 	file_id = raw::add_file(dev, file);
-	if (!buf || alloc.out_bar_offset || !file_id)
+	if (alloc.out_bar_offset || !file_id)
 		raw::die("buffer and file");
 	proxy = raw::map(dev, alloc, PROT_READ);
 	auto info = raw::sized<peerdma_info>();

@@ -12,7 +12,6 @@ publish
 modprobe -d "$LAB_KERNEL" -a xfs raid1 dm-mod 2>/dev/null
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
 a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
-mib=1048576
 wipefs -qa "$a" "$b" "$c"
 
 # The layout of the drives must match map_devices() in verify.cpp.

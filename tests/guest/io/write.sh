@@ -10,7 +10,6 @@
 
 publish
 mount_disk
-mib=1048576
 
 # write_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF: writes from a buffer at the start of the BAR that holds pattern 5.
 write_case() {

@@ -15,10 +15,10 @@ int main(int argc, char **argv)
 		return 2;
 	const unsigned n = unsigned(std::atoi(argv[2]));
 	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY | O_CLOEXEC);
-	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	const auto buf = raw::buffer(dev, len);
 	const uint32_t file_id = raw::add_file(dev, file);
 	io_uring ring{};
-	if (!file_id || !buf.out_buf_id || io_uring_queue_init(n, &ring, 0))
+	if (!file_id || io_uring_queue_init(n, &ring, 0))
 		raw::die("ring_commands");
 	// Caches the route for the commands that follow.
 	auto first = raw::io(file, buf.out_buf_id, 0, 0, len);

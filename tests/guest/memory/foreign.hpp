@@ -5,10 +5,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "../../tools/command.hpp"
 #include "../../tools/guest.hpp"
@@ -121,6 +124,44 @@ inline void use(int dev, uint32_t buf, uint64_t mmap_offset)
 	ring_case(dev, buf, file);
 	proxy_case(dev, mmap_offset);
 }
+
+/// Threads that begin at the same time, each after a delay of its own.
+class Race
+{
+public:
+	void add(int delay_us, std::function<void()> body)
+	{
+		threads_.emplace_back([this, delay_us, body = std::move(body)] {
+			while (!go_)
+				;
+			std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+			body();
+		});
+	}
+	/// Reads into both halves of the buffer, until it is lost. The three must stay valid until the end.
+	void add_readers(const Fd &dev, const Fd &file, const std::atomic<uint32_t> &buf)
+	{
+		for (uint64_t half : {0, 1})
+			add(0, [&, half] {
+				for (int i = 0; i < 8; i++) {
+					auto io = raw::io(file, buf, 0, half * len / 2, len / 2);
+					if (raw::call(dev, PEERDMA_READ, io) == -ENODEV)
+						break;
+				}
+			});
+	}
+	/// Returns when all have ended.
+	void run()
+	{
+		go_ = true;
+		for (auto &thread : threads_)
+			thread.join();
+	}
+
+private:
+	std::atomic<bool> go_ = false;
+	std::vector<std::thread> threads_;
+};
 
 /// The driver invalidates the memory under a read. It must sleep until the read has ended, as its stand-in measures
 /// (tests/kmod/watch.h).

@@ -356,39 +356,18 @@ int races(int rounds)
 		auto dev = std::make_unique<Fd>(raw::open_device());
 		const Fd fd(make(1));
 		std::atomic<uint32_t> id = 0;
-		std::atomic<bool> go = false, taken = false;
-		auto wait = [&](int us) {
-			while (!go)
-				;
-			std::this_thread::sleep_for(std::chrono::microseconds(us));
-		};
-		std::vector<std::thread> threads;
+		bool taken = false;
+		Race race;
 		// In every other round the revocation hits the import itself.
 		auto import = [&] { id = bring(*dev, fd).out_buf_id; };
 		if (i % 2)
-			threads.emplace_back([&] { wait(i * 29 % 400), import(); });
+			race.add(i * 29 % 400, import);
 		else
 			import();
-		for (int j = 0; j < 2; j++)
-			threads.emplace_back([&, j] {
-				wait(0);
-				for (int k = 0; k < 8; k++) {
-					auto io = raw::io(file, id, 0, uint64_t(j) * len / 2, len / 2);
-					if (raw::call(*dev, PEERDMA_READ, io) == -ENODEV)
-						break;
-				}
-			});
-		threads.emplace_back([&] {
-			wait(i * 37 % 3000);
-			taken = take(fd);
-		});
-		threads.emplace_back([&] {
-			wait(i * 53 % 3000);
-			raw::destroy(*dev, id);
-		});
-		go = true;
-		for (auto &thread : threads)
-			thread.join();
+		race.add_readers(*dev, file, id);
+		race.add(i * 37 % 3000, [&] { taken = take(fd); });
+		race.add(i * 53 % 3000, [&] { raw::destroy(*dev, id); });
+		race.run();
 		n += id != 0;
 		dead += taken;
 		if (taken && i % 4 == 0)

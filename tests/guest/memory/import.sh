@@ -9,30 +9,23 @@
 # long: oldest debug
 # coverage: gcov debug
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/foreign.sh"
 
-GPU=$(gpu_bdf)
-export GPU
 drive=$(nvme_bdf)
-modules=$(dirname "$LAB_MODULE")
+program=(import "$drive")
 ENOMEM=12 EBUSY=16 EOPNOTSUPP=95 EDQUOT=122
 CGROUP_LIMIT=57 BUSY=72 REVOCABLE=78 IOMMU=80 HOST=84 ADDRESS=85 OURS=71 UNPUBLISHED=69
 rounds=40
-keeper_PID=
 [ "$LAB_VARIANT" = plain ] || rounds=6
 
-bind_to() { echo "$1" >"/sys/bus/pci/devices/$GPU/driver_override" && echo "$GPU" >/sys/bus/pci/drivers_probe; }
 stand() { insmod "$modules/kmod/expstand.ko" "$@" && bind_to expstand; }
 no_stand() { check "the exporter goes" soon 5 rmmod expstand; }
 # allow 1|0: allows exporters that can revoke
 allow() { echo "$1" >/sys/module/peerdma/parameters/revocable_imports; }
-part() {
-	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
-	relay_as "$1" import "$drive" "${@:2}"
-}
 is() { [ "$(</sys/kernel/debug/expstand/"$1")" = "$2" ]; }
 # keep KIND FILE: starts a process that imports memory and reads
 keep() {
-	coproc keeper { exec import "$drive" keep "$@"; } # sets keeper_PID
+	coproc keeper { exec "${program[@]}" keep "$@"; } # sets keeper_PID
 	read -r said <&"${keeper[0]}"
 	same "a process keeps some" imported "$said"
 }
@@ -41,8 +34,7 @@ lost() {
 	same "$1" gone "$said"
 }
 # no_memory_for WHAT FUNCTION ARGS: a part for which this kernel function finds no memory
-no_memory_for() { relay_as "no memory for $1" without_memory "$2" import "$drive" "${@:3}"; }
-has_faults() { has_option CONFIG_FAILSLAB; }
+no_memory_for() { relay_as "no memory for $1" without_memory "$2" "${program[@]}" "${@:3}"; }
 # region FILE: prints the GPU's value in a file of the dmem controller; nothing if there is no such region
 region() { sed -n "s|^peerdma/$GPU ||p" "/mnt/cgroup/$1"; }
 # with_dmem COMMAND...: if the kernel has that controller, runs the command with a cgroup "payer" beside this process's
@@ -73,10 +65,6 @@ who_pays() {
 	end_keeper
 	check "and does not once the process has ended" soon 5 eval '[ -z "$(region dmem.capacity)" ]'
 }
-end_keeper() {
-	kill -9 $keeper_PID
-	wait $keeper_PID 2>/dev/null
-}
 
 afresh
 load_module
@@ -99,10 +87,7 @@ rp-intel)
 	;;
 esac
 
-mount_disk
-pattern fill /mnt/disk/foreign 0 1048576 pattern:1
-pattern fill /mnt/disk/scratch 0 1048576 pattern:2
-sync
+foreign_files
 
 if has_faults; then
 	# The first import that succeeds creates what only the drive's unbinding removes.
@@ -137,15 +122,7 @@ if has_faults; then
 	end_keeper
 	check "no memory for its number: the exporter has all of it back" soon 5 is attached 0
 fi
-held=$(dmesg | grep -c "devlock: holding")
-is_held() { [ "$(dmesg | grep -c "devlock: holding")" -gt "$held" ]; }
-insmod "$modules/kmod/devlock.ko" device="$drive" seconds=60 &
-locker=$!
-soon 10 is_held || not_ok "another has the drive's device lock"
-part "another has the drive's device lock" refused $BUSY $EBUSY
-kill $locker
-wait $locker 2>/dev/null
-check "the drive's device lock is free again" soon 5 rmmod devlock
+beside_lock "the drive" "$drive" part "another has the drive's device lock" refused $BUSY $EBUSY
 insmod "$modules/kmod/astray.ko" || bail "astray.ko"
 part "mapped elsewhere" refused $ADDRESS $EOPNOTSUPP
 rmmod astray

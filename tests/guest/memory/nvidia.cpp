@@ -218,38 +218,16 @@ int races(int rounds)
 	int n = 0, dead = 0;
 	for (int i = 0; i < rounds; i++) {
 		auto dev = std::make_unique<Fd>(raw::open_device());
-		const auto req = enroll(*dev);
-		if (!req.out_buf_id)
+		const std::atomic<uint32_t> id = enroll(*dev).out_buf_id;
+		if (!id)
 			continue;
 		n++;
-		std::atomic<bool> go = false;
-		std::atomic<bool> freed = false;
-		auto wait = [&](int us) {
-			while (!go)
-				;
-			std::this_thread::sleep_for(std::chrono::microseconds(us));
-		};
-		std::vector<std::thread> threads;
-		for (int j = 0; j < 2; j++)
-			threads.emplace_back([&, j] {
-				wait(0);
-				for (int k = 0; k < 8; k++) {
-					auto io = raw::io(file, req.out_buf_id, 0, uint64_t(j) * len / 2, len / 2);
-					if (raw::call(*dev, PEERDMA_READ, io))
-						break;
-				}
-			});
-		threads.emplace_back([&] {
-			wait(i * 37 % 3000);
-			freed = poke("free", addr);
-		});
-		threads.emplace_back([&] {
-			wait(i * 53 % 3000);
-			raw::destroy(*dev, req.out_buf_id);
-		});
-		go = true;
-		for (auto &thread : threads)
-			thread.join();
+		bool freed = false;
+		Race race;
+		race.add_readers(*dev, file, id);
+		race.add(i * 37 % 3000, [&] { freed = poke("free", addr); });
+		race.add(i * 53 % 3000, [&] { raw::destroy(*dev, id); });
+		race.run();
 		dead += freed;
 		if (freed && i % 4 == 0)
 			poisoned = poisoned && holds(0, len, poison);

@@ -9,14 +9,12 @@
 # long: oldest debug
 # coverage: gcov debug
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/foreign.sh"
 
-gpu=$(gpu_bdf)
-modules=$(dirname "$LAB_MODULE")
+program=(nvidia)
 rounds=40
-keeper_PID=
 [ "$LAB_VARIANT" = plain ] || rounds=5
 
-bind_to() { echo "$1" >"/sys/bus/pci/devices/$gpu/driver_override" && echo "$gpu" >/sys/bus/pci/drivers_probe; }
 # stand [PARAMETERS]: loads the driver and binds it to the GPU
 stand() { insmod "$modules/kmod/nvstand.ko" "$@" && bind_to nvstand; }
 no_stand() { rmmod nvstand; }
@@ -30,27 +28,23 @@ behave() {
 }
 # form 1|0: persistent registration, or with a callback
 form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
-# part WHAT COMMAND...: relays a run of nvidia.cpp under the name WHAT
-part() {
-	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
-	relay_as "$1" nvidia "${@:2}"
-}
 refusal() { part "$1" refused "$2" "$3"; }
+# faulty WHAT REASON ERRNO PARAMETER=VALUE...: the refusal when the driver behaves so
+faulty() {
+	behave "${@:4}"
+	refusal "${@:1:3}"
+}
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
 # free_it frees the memory that nvidia.cpp has registered
 free_it() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free; }
 uvm_looks() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/adopt; }
 # others_have: takes references to pages of it
-others_have() { insmod "$modules/kmod/pin.ko" "device=$gpu" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"; }
+others_have() { insmod "$modules/kmod/pin.ko" "device=$GPU" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"; }
 # keep COMMAND...: starts nvidia.cpp, which waits for a line
 keep() {
 	coproc keeper { exec nvidia "$@"; } # sets keeper_PID
 	read -r said <&"${keeper[0]}"
 	same "a process has some" registered "$said"
-}
-end_keeper() {
-	kill -9 $keeper_PID
-	wait $keeper_PID 2>/dev/null
 }
 # asks PID: several of its threads are inside ioctls
 asks() { [ "$(cat "/proc/$1"/task/*/syscall | grep -c '^16 ')" -gt 1 ]; }
@@ -63,16 +57,12 @@ let_go() {
 }
 # no_memory_for WHAT FUNCTION [--all]: a registration for which this kernel function finds no memory
 no_memory_for() { relay_as "no memory for $1" without_memory "${@:3}" "$2" nvidia refused 0 12; }
-has_faults() { has_option CONFIG_FAILSLAB; }
 # ours: reloads our module
 ours() { insmod "$modules/peerdma_nvidia.ko" persistent=0 callback=1 || bail "peerdma_nvidia.ko"; }
 
 afresh
 load_module
-mount_disk
-pattern fill /mnt/disk/foreign 0 1048576 pattern:1
-pattern fill /mnt/disk/scratch 0 1048576 pattern:2
-sync
+foreign_files
 # nvidia.cpp imports a dma-buf of the memory where the kernel lets the module revoke its own.
 allowed=/sys/module/peerdma/parameters/revocable_imports
 if has_function dma_buf_attach_revocable; then
@@ -88,8 +78,7 @@ refusal "no driver" 65 95
 stand || bail "nvstand.ko"
 behave version=131072 layout=1
 part "persistent, version 2, scattered" moves scattered
-behave version=131072 refuse_persistent=-524
-refusal "not persistent, and no call allowed" 66 95
+faulty "not persistent, and no call allowed" 66 95 version=131072 refuse_persistent=-524
 echo 1 >/sys/module/peerdma_nvidia/parameters/callback
 part "not persistent on this GPU, version 2" moves linear
 if [ "$LAB_VARIANT" = plain ]; then
@@ -103,8 +92,7 @@ fi
 behave
 
 part "two of them" once
-behave owned=1
-refusal "memory of which nvidia-uvm has given out pages" 72 16
+faulty "memory of which nvidia-uvm has given out pages" 72 16 owned=1
 behave no_memory=2
 keep keep
 uvm_looks
@@ -117,38 +105,21 @@ end_keeper
 check "a driver that takes it back with an error" soon 5 given 0
 check "is named in the log" soon 5 eval 'dmesg | grep -q "did not take memory back: -5"'
 behave
-held=$(dmesg | grep -c "devlock: holding")
-is_held() { [ "$(dmesg | grep -c "devlock: holding")" -gt "$held" ]; }
-insmod "$modules/kmod/devlock.ko" device="$gpu" seconds=60 &
-locker=$!
-soon 10 is_held || not_ok "another has the GPU's device lock"
-refusal "another has the GPU's device lock" 72 16
-kill $locker
-wait $locker 2>/dev/null
-check "the GPU's device lock is free again" soon 5 rmmod devlock
+beside_lock "the GPU" "$GPU" refusal "another has the GPU's device lock" 72 16
 if has_faults; then
 	no_memory_for "its addresses" __kvmalloc_node_noprof
 	! has_function mmu_notifier_register || no_memory_for "watching its process" mmu_notifier_register --all
 fi
 if [ "$LAB_VARIANT" = plain ]; then
-	behave refuse_persistent=-22
-	refusal "the driver refuses" 66 95
-	behave version=196608
-	refusal "a table of version 3" 67 95
-	behave version=65536
-	refusal "a table of version 1.0" 67 95
-	behave size_code=2
-	refusal "pages of another size" 67 95
-	behave fewer=1
-	refusal "a table that is too short" 67 95
-	behave version=131072 flags=1
-	refusal "memory that is no BAR's" 68 95
-	behave layout=2
-	refusal "a frame outside of the BAR" 68 95
-	behave layout=3
-	refusal "the same frame twice" 72 16
-	behave layout=4
-	refusal "a frame that is not published" 69 95
+	faulty "the driver refuses" 66 95 refuse_persistent=-22
+	faulty "a table of version 3" 67 95 version=196608
+	faulty "a table of version 1.0" 67 95 version=65536
+	faulty "pages of another size" 67 95 size_code=2
+	faulty "a table that is too short" 67 95 fewer=1
+	faulty "memory that is no BAR's" 68 95 version=131072 flags=1
+	faulty "a frame outside of the BAR" 68 95 layout=2
+	faulty "the same frame twice" 72 16 layout=3
+	faulty "a frame that is not published" 69 95 layout=4
 fi
 form 0
 for broken in version=196608 layout=2 layout=3; do
@@ -156,12 +127,10 @@ for broken in version=196608 layout=2 layout=3; do
 	nvidia refused 0 0 >/dev/null
 	check "by ticket, $broken: nothing is kept" soon 2 given 0
 done
-behave refuse=-22
-refusal "by ticket, the driver refuses" 66 95
+faulty "by ticket, the driver refuses" 66 95 refuse=-22
 behave
 ! has_faults || no_memory_for "its ticket" __xa_alloc_cyclic
-behave early=1
-refusal "freed before it was known" 73 19
+faulty "freed before it was known" 73 19 early=1
 behave early=2
 part "freed at once" early
 behave
@@ -173,7 +142,7 @@ behave map_lag=1000
 part "mapped at the same time" mapping
 behave
 mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
-if [ -e /sys/fs/cgroup/dmem.capacity ]; then part "at once by two" regions "$gpu"; fi
+if [ -e /sys/fs/cgroup/dmem.capacity ]; then part "at once by two" regions "$GPU"; fi
 
 # Freeing also waits for other holders of pages.
 keep keep
@@ -224,7 +193,7 @@ for how in destroy close; do
 	ours
 	let_go $how
 	same "$how by another process" "done" "$said"
-	check "$how: it is nobody's buffer any more" soon 5 eval '! peerdma providers | grep -q "$gpu"'
+	check "$how: it is nobody's buffer any more" soon 5 eval '! peerdma providers | grep -q "$GPU"'
 	check "$how: the driver has it still" given 1
 	check "$how: so our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
 	check "$how: it is freed" free_it
@@ -236,7 +205,7 @@ ours
 let_go thread others_have
 same "while others hold it" "done" "$said"
 rmmod pin
-check "while others hold it: nobody waits for them" soon 5 eval '! peerdma providers | grep -q "$gpu"'
+check "while others hold it: nobody waits for them" soon 5 eval '! peerdma providers | grep -q "$GPU"'
 check "while others hold it: the driver has it still" given 1
 end_keeper
 check "while others hold it: our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
@@ -258,7 +227,7 @@ for persistent in 1 0; do
 	end_keeper
 	check "form $persistent: a process that is killed keeps nothing" soon 5 given 0
 	keep keep
-	check "form $persistent: the GPU is unbound" timeout 20 bash -c "echo $gpu >/sys/bus/pci/drivers/nvstand/unbind"
+	check "form $persistent: the GPU is unbound" timeout 20 bash -c "echo $GPU >/sys/bus/pci/drivers/nvstand/unbind"
 	read -r said <&"${keeper[0]}"
 	same "form $persistent: who had some has lost it" "gone 19" "$said"
 	check "form $persistent: the driver has all of it back" given 0
@@ -282,7 +251,7 @@ for _ in 1 2 3; do
 	others_have
 	end_keeper
 	sleep 1
-	check "others have let go: the GPU is unbound" nvidia unbind "$gpu"
+	check "others have let go: the GPU is unbound" nvidia unbind "$GPU"
 	bind_to nvstand
 done
 same "others have let go: the driver had it back before" 0 "$(</sys/kernel/debug/nvstand/wrong)"
@@ -291,11 +260,11 @@ same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/
 keep keep
 throttle 131072
 soon 20 waits $keeper_PID || not_ok "a slow read is under way"
-echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
+echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind &
 unbinding=$!
 sleep 0.5
 same "a GPU that is being unbound: no more is registered" ok "$(nvidia refused 48 19 | head -n 1 | cut -d' ' -f1)"
-echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
+echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind &
 second=$!
 sleep 1
 check "two who unbind the GPU wait for a read" eval 'kill -0 $unbinding && kill -0 $second'
@@ -314,7 +283,7 @@ nvidia insist &
 insisting=$!
 soon 20 asks $insisting || not_ok "others ask for more"
 # An unbinding that waits for them cannot be killed.
-echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind &
+echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind &
 unbinding=$!
 check "while others ask for more: the GPU is unbound" soon 20 eval '! kill -0 $unbinding 2>/dev/null'
 kill -9 $insisting
@@ -327,7 +296,7 @@ no_stand
 stand stays=1
 form 0
 keep keep
-echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind
+echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind
 read -r said <&"${keeper[0]}"
 same "who unbinds a GPU gives nothing back" "gone 19 1" "$said $(</sys/kernel/debug/nvstand/given)"
 end_keeper
@@ -337,11 +306,11 @@ no_stand
 
 stand stays=1
 bind_to peerdma
-echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind
+echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind
 refusal "a GPU that nobody drives" 73 19
-echo "$gpu" >/sys/bus/pci/drivers_probe
+echo "$GPU" >/sys/bus/pci/drivers_probe
 refusal "a GPU that is bound to us" 71 95
-echo "$gpu" >/sys/bus/pci/drivers/peerdma/unbind
+echo "$GPU" >/sys/bus/pci/drivers/peerdma/unbind
 no_stand
 
 stand publish=0

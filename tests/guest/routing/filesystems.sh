@@ -8,7 +8,6 @@
 
 publish
 modprobe -d "$LAB_KERNEL" -a xfs btrfs overlay fuse sha256 sha256_generic hmac sha512_generic cts 2>/dev/null
-mib=1048576
 EXDEV=18 FILESYSTEM=18 NO_DIO=19 REALTIME=21
 a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
 for disk in "$a" "$b" "$c"; do

@@ -13,7 +13,7 @@ modprobe -d "$LAB_KERNEL" -a raid0 raid1 dm-mod dm-crypt dm-integrity dm-thin-po
 	dm-delay dm-flakey dm-raid 2>/dev/null
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
 drive=$(nvme_disk) name=$(basename "$(nvme_disk)") virtio=/dev/vda
-mib=1048576 EXDEV=18 QUEUE=33 DM_TARGET=37
+EXDEV=18 QUEUE=33 DM_TARGET=37
 
 # refused DESCRIPTION DEVICE NUMBER REASON BY [LEAF...]
 refused() {

@@ -9,7 +9,7 @@
 publish
 modprobe -d "$LAB_KERNEL" dm-mod
 export DM_DISABLE_UDEV=1
-mib=1048576 EXDEV=18 DISTANCE=34
+EXDEV=18 DISTANCE=34
 
 # paths DRIVE: its hidden path disks
 paths() {

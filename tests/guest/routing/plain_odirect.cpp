@@ -13,7 +13,7 @@ int main(int argc, char **argv)
 		return 2;
 	int dev = raw::open_device();
 	int file = raw::open_file(argv[1], O_RDWR | O_DIRECT);
-	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	const auto buf = raw::buffer(dev, len);
 	char *at = raw::map(dev, buf);
 	std::memset(at, std::atoi(argv[3]), len);
 	ssize_t done = ::pwrite(file, at, len, std::strtoll(argv[2], nullptr, 0));

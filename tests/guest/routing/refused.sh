@@ -12,7 +12,7 @@
 
 publish
 modprobe -d "$LAB_KERNEL" -a ahci sd_mod virtio_pmem nd_pmem xfs 2>/dev/null
-mib=1048576 EXDEV=18 NO_DIO=19 QUEUE=33
+EXDEV=18 NO_DIO=19 QUEUE=33
 at_once=lazy_itable_init=0,lazy_journal_init=0 # no background writes later
 no_prefetch=no_prefetch_block_bitmaps # nor reads, some seconds after the mount
 nvme=$(nvme_disk) sata=/dev/sda pmem=/dev/pmem0

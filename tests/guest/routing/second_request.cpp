@@ -15,9 +15,9 @@ int main(int argc, char **argv)
 	const bool write = !std::strcmp(argv[1], "write");
 	const int dev = raw::open_device();
 	const int file = ::open(argv[2], O_RDWR);
-	const uint32_t buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 4096).out_buf_id;
+	const uint32_t buf = raw::buffer(dev, 4096).out_buf_id;
 	const uint32_t id = raw::add_file(dev, file);
-	if (!buf || !id)
+	if (!id)
 		raw::die(argv[2]);
 	for (int i = 0; i < 2; i++) {
 		auto io = raw::io(int(id), buf, 0, 0, 4096);

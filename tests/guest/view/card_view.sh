@@ -23,7 +23,6 @@ far_ip=10.9.1.1
 card_begins $far_ip nvme0
 insert peerdma_rdma
 around=65536
-by_host() { sed -n 's/^total .* host=\([0-9]*\).*/\1/p' /sys/kernel/debug/peerdma/stats; }
 
 # The host compares with this drive.
 elements=1200001 bytes=4800004
@@ -42,7 +41,7 @@ reads() {
 	check "$1: the kernel's rules allow it" grep -q "^reason *NONE" <<<"$said"
 	check "$1: explain says what it is" grep -q "a view: u32 in $2 bits, $elements elements, reduced by the storage" <<<"$said"
 	record_anew "$card"
-	before=$(by_host)
+	before=$(host_bytes)
 	json=$(view_read tokens "$disk" 3 $((1 << 18)) "host fill gpu0 %AT %LEN pattern:9 %AT") || diag "$json"
 	# value KEY
 	value() { sed -n "s/.*\"$1\": \"*\([^,\"}]*\).*/\1/p" <<<"$json"; }
@@ -50,7 +49,7 @@ reads() {
 	same "$1: all direct" "$(value bytes_read) 0" "$(value bytes_direct) $(value bytes_host)"
 	check "$1: as many bytes as it has" [ "$(value bytes_read)" -ge $packed ]
 	check "$1: and little more" [ "$(value bytes_read)" -le $((packed + 65536)) ]
-	same "$1: nothing by way of the host, says the module" "$before" "$(by_host)"
+	same "$1: nothing by way of the host, says the module" "$before" "$(host_bytes)"
 	check "$1: at the GPU, by the card's record" [ "$(recorded "$card" | cut -d' ' -f1)" -ge $packed ]
 	place=$(value bar_offset)
 	check "$1: each element" host compare gpu0 "$place" $bytes disk2 0

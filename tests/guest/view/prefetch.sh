@@ -13,12 +13,12 @@
 . "$LAB_ROOT/tests/guest/view.sh"
 
 modprobe -d "$LAB_KERNEL" dm-delay || bail "no drive with latency"
-MiB=1048576 mib=32
+size=32 # MiB
 memory=16 threads=4
 make_drive 48
 
 memory_of() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" /proc/$service/status; } # KiB
-image halves /mnt/data/tokens $mib # what the reads are compared with
+image halves /mnt/data/tokens $size # what the reads are compared with
 cp /mnt/data/tokens /run/files/tokens
 begin
 idle=$(memory_of VmRSS)
@@ -27,7 +27,7 @@ same "a view" '' "$(image publish $socket ahead "$conf")"
 same "and one without prefetch" '' "$(image publish $socket behind "$conf"$'prefetch = no')"
 published "is published" ahead
 published "so is the other" behind
-chunks=$((mib / 2)) in_order=$(seq -s, 0 $((mib / 2 - 1)))
+chunks=$((size / 2)) in_order=$(seq -s, 0 $((size / 2 - 1)))
 # A permutation without neighbours.
 shuffled=$(for ((i = 0; i < chunks; i++)); do echo $((i * 7 % chunks)); done | paste -sd,)
 
@@ -51,7 +51,7 @@ diag "in order: $without s without prefetch, $with s with it"
 check "in order it is 1.5 x as fast" faster "$without" "$with"
 check "a chunk takes little more than the latency" fetched "$without"
 without=$(timed behind "$shuffled" ahead)
-elements=$((MiB / 2))
+elements=$((mib / 2))
 ranges=()
 for chunk in ${shuffled//,/ }; do ranges+=("$((chunk * elements)),$elements"); done
 drive "$(delayed $latency)"
@@ -67,8 +67,8 @@ with=$(image read "$(field behind device)" /mnt/data/tokens "$shuffled")
 diag "in another order: $without s without a plan, $with s with it"
 check "with a plan it is 1.5 x as fast" faster "$without" "$with"
 same "its position is its end" "$chunks $chunks" "$(field behind plan_position) $(field behind plan_ranges)"
-same "a plan that goes beyond the view" "behind: range 0 of the plan: 2 elements from $((mib * MiB / 4 - 1)) on; the view has $((mib * MiB / 4))" \
-	"$(image plan $socket behind $((mib * MiB / 4 - 1)),2)"
+same "a plan that goes beyond the view" "behind: range 0 of the plan: 2 elements from $((size * mib / 4 - 1)) on; the view has $((size * mib / 4))" \
+	"$(image plan $socket behind $((size * mib / 4 - 1)),2)"
 
 drive "$(delayed 5)"
 cold

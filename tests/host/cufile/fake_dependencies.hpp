@@ -193,27 +193,13 @@ public:
 		return static_cast<int64_t>(size);
 	}
 	int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<cufile::Ring> &out) override;
-	int read_file(const std::string &path, std::string &out) override
-	{
-		const auto found = texts.find(path);
-		out = found == texts.end() ? "" : found->second;
-		if (read_errors.contains(path))
-			return read_errors[path];
-		return found == texts.end() ? -ENOENT : 0;
-	}
+	int read_file(const std::string &path, std::string &out) override { return look_up(texts, path, out); }
 	int write_file(const std::string &path, std::string_view text) override
 	{
 		texts[path] = text;
 		return no_write ? -EACCES : 0;
 	}
-	int read_link(const std::string &path, std::string &out) override
-	{
-		const auto found = links.find(path);
-		out = found == links.end() ? "" : found->second;
-		if (read_errors.contains(path))
-			return read_errors[path];
-		return found == links.end() ? -ENOENT : 0;
-	}
+	int read_link(const std::string &path, std::string &out) override { return look_up(links, path, out); }
 	int list(const std::string &path, std::vector<std::string> &names) override
 	{
 		if (read_errors.contains(path))
@@ -317,6 +303,14 @@ public:
 	std::atomic<uint64_t> now{0};
 
 private:
+	int look_up(const std::map<std::string, std::string> &entries, const std::string &path, std::string &out) const
+	{
+		const auto found = entries.find(path);
+		out = found == entries.end() ? "" : found->second;
+		if (const auto bad = read_errors.find(path); bad != read_errors.end())
+			return bad->second;
+		return found == entries.end() ? -ENOENT : 0;
+	}
 	int64_t begin(bool write, int fd, const void *memory, uint64_t &size, uint64_t offset)
 	{
 		const bool direct = fds.at(fd).flags & O_DIRECT;

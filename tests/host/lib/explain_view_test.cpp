@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "fake_syscalls.hpp"
+#include "machine.hpp"
 #include "tools/cli/cli.hpp"
 #include "view_image.hpp"
 #include "view_values.hpp"
@@ -20,15 +20,10 @@
 namespace
 {
 
-class ExplainView : public ::testing::Test
+class ExplainView : public Machine
 {
 protected:
-	ExplainView()
-	{
-		sys.add_function("0000:01:00.0", 1 << 20, "peerdma");
-		sys.add_provider(0, 0x0100, 2, 0, 1 << 20);
-	}
-	~ExplainView() override { EXPECT_TRUE(sys.fds.empty()) << "a descriptor leaked"; }
+	ExplainView() { sys.add_function("0000:01:00.0", 1 << 20, "peerdma"); }
 
 	// As the module answers for a block device, or for a file.
 	void add(const std::string &bytes, bool device)
@@ -64,8 +59,6 @@ protected:
 		return {at == std::string::npos ? "" : text.substr(from, text.find('\n', from) - from),
 			nlohmann::json::parse(run(words)).at("view")};
 	}
-
-	FakeSyscalls sys;
 };
 
 } // namespace

@@ -5,14 +5,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
-#include "fake_syscalls.hpp"
-#include "peerdma.hpp"
+#include "machine.hpp"
 
 namespace
 {
 
 // A file of 30000 bytes without a direct route, because of its filesystem.
-class Fallback : public ::testing::Test
+class Fallback : public Machine
 {
 protected:
 	Fallback()
@@ -22,18 +21,9 @@ protected:
 			content.bytes += static_cast<char>(i % 251);
 		content.refused_errno = EXDEV;
 		content.refused_reason = PEERDMA_REASON_FILESYSTEM;
-		sys.add_provider(0, 0x0100, 2, 0, 1 << 20);
 		EXPECT_EQ(peerdma_open(&device, 0), 0);
 		EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), 0);
 		EXPECT_EQ(peerdma_buf_create(device, 1, 1 << 16, 0, &buf, nullptr), 0);
-	}
-	~Fallback() override
-	{
-		peerdma_buf_destroy(buf);
-		peerdma_file_close(file);
-		peerdma_close(device);
-		EXPECT_TRUE(sys.fds.empty()) << "a descriptor leaked";
-		EXPECT_TRUE(sys.mappings.empty()) << "a mapping leaked";
 	}
 
 	int64_t read(uint64_t buf_off, uint64_t len, uint64_t file_off)
@@ -42,10 +32,6 @@ protected:
 	}
 	const std::string &bytes() { return sys.buffers.begin()->second.bytes; }
 
-	FakeSyscalls sys;
-	peerdma_device *device = nullptr;
-	peerdma_file *file = nullptr;
-	peerdma_buf *buf = nullptr;
 	peerdma_io_result result = peerdma::detail::sized<peerdma_io_result>();
 };
 

@@ -15,32 +15,21 @@
 #include <unistd.h>
 
 #include "common/pci.hpp"
-#include "fake_syscalls.hpp"
-#include "peerdma.hpp"
+#include "machine.hpp"
 
 using peerdma_impl::PciAddress;
 
 namespace
 {
 
-// A provider 1 of 1 MiB at 0000:01:00.0 and an open handle.
-class Library : public ::testing::Test
+// An open handle of a machine whose provider is a PCI function.
+class Library : public Machine
 {
 protected:
 	Library()
 	{
 		sys.add_function("0000:01:00.0", 1 << 20, "peerdma");
-		sys.add_provider(0, 0x0100, 2, 0, 1 << 20);
 		EXPECT_EQ(peerdma_open(&device, PEERDMA_OPEN_REQUIRE_DIRECT), 0);
-	}
-	~Library() override
-	{
-		peerdma_buf_destroy(buf);
-		peerdma_file_close(file);
-		peerdma_close(device);
-		EXPECT_TRUE(sys.fds.empty()) << "a descriptor leaked";
-		EXPECT_TRUE(sys.buffers.empty()) << "a buffer leaked";
-		EXPECT_TRUE(sys.mappings.empty()) << "a mapping leaked";
 	}
 
 	void open(const std::string &bytes, uint64_t buf_len)
@@ -50,11 +39,18 @@ protected:
 		ASSERT_EQ(peerdma_buf_create(device, 1, buf_len, 0, &buf, nullptr), 0);
 	}
 
+	// `buf` has this length and can be mapped.
+	void expect_usable(uint64_t len)
+	{
+		auto info = peerdma::detail::sized<peerdma_buf_info>();
+		ASSERT_EQ(peerdma_buf_query(buf, &info), 0);
+		EXPECT_EQ(info.len, len);
+		EXPECT_EQ(info.provider_id, 1u);
+		void *at = nullptr;
+		EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
+	}
+
 	peerdma_io_result result = peerdma::detail::sized<peerdma_io_result>();
-	FakeSyscalls sys;
-	struct peerdma_device *device = nullptr;
-	struct peerdma_file *file = nullptr;
-	struct peerdma_buf *buf = nullptr;
 };
 
 std::string pattern(size_t n)
@@ -342,12 +338,7 @@ TEST_F(Library, MemoryOfAGpusDriverIsABuffer)
 	uint32_t reason = 99;
 	ASSERT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr, 2 * frame, 0, &buf, &reason), 0);
 	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
-	auto info = peerdma::detail::sized<peerdma_buf_info>();
-	ASSERT_EQ(peerdma_buf_query(buf, &info), 0);
-	EXPECT_EQ(info.len, 2 * frame);
-	EXPECT_EQ(info.provider_id, 1u);
-	void *at = nullptr;
-	EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
+	expect_usable(2 * frame);
 	struct peerdma_buf *none = nullptr;
 	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr + 4096, frame, 0, &none, &reason), -EINVAL);
 	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_ALIGN));
@@ -372,12 +363,7 @@ TEST_F(Library, ARangeOfADmabufIsABuffer)
 	uint32_t reason = 99;
 	ASSERT_EQ(peerdma_buf_from_dmabuf(device, fd, page, 2 * frame, 0, drive, 0, &buf, &reason), 0);
 	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
-	auto info = peerdma::detail::sized<peerdma_buf_info>();
-	ASSERT_EQ(peerdma_buf_query(buf, &info), 0);
-	EXPECT_EQ(info.len, 2 * frame);
-	EXPECT_EQ(info.provider_id, 1u);
-	void *at = nullptr;
-	EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
+	expect_usable(2 * frame);
 	struct peerdma_buf *none = nullptr;
 	EXPECT_EQ(peerdma_buf_from_dmabuf(device, -1, 0, frame, 0, drive, 0, &none, &reason), -EBADF);
 	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));

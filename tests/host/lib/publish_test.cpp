@@ -204,30 +204,32 @@ TEST_F(Publish, UnknownFlagsAreRefused)
 	EXPECT_TRUE(sys.writes.empty());
 }
 
-TEST_F(Publish, NoRightsOnTheOverride)
+namespace
 {
-	sys.add_function(pci, 1 << 20, "vendor");
-	sys.write_errors[device_dir + "driver_override"] = -EACCES;
-	EXPECT_EQ(publish(PEERDMA_PUBLISH_FORCE), -EACCES);
-	EXPECT_EQ(args.out_where, device_dir + "driver_override");
-	expect_untouched("vendor");
-}
 
-TEST_F(Publish, AFailedUnbindIsUndone)
+struct FailedWrite {
+	const char *name;
+	std::string file;
+	int error;
+};
+class PublishFailedWrite : public Publish, public ::testing::WithParamInterface<FailedWrite>
 {
-	sys.add_function(pci, 1 << 20, "vendor");
-	sys.write_errors[drivers_dir + "vendor/unbind"] = -EPERM;
-	EXPECT_EQ(publish(PEERDMA_PUBLISH_FORCE), -EPERM);
-	EXPECT_EQ(args.out_where, drivers_dir + "vendor/unbind");
-	expect_untouched("vendor");
-}
+};
+INSTANTIATE_TEST_SUITE_P(Of, PublishFailedWrite,
+			 ::testing::Values(FailedWrite{"the_override", device_dir + "driver_override", -EACCES},
+					   FailedWrite{"the_unbind", drivers_dir + "vendor/unbind", -EPERM},
+					   FailedWrite{"the_bind", drivers_dir + "peerdma/bind", -ENOMEM}),
+			 [](const auto &one) { return std::string(one.param.name); });
 
-TEST_F(Publish, AFailedBindIsUndone)
+} // namespace
+
+TEST_P(PublishFailedWrite, IsUndone)
 {
+	const auto &[name, file, error] = GetParam();
 	sys.add_function(pci, 1 << 20, "vendor");
-	sys.write_errors[drivers_dir + "peerdma/bind"] = -ENOMEM;
-	EXPECT_EQ(publish(PEERDMA_PUBLISH_FORCE), -ENOMEM);
-	EXPECT_EQ(args.out_where, drivers_dir + "peerdma/bind");
+	sys.write_errors[file] = error;
+	EXPECT_EQ(publish(PEERDMA_PUBLISH_FORCE), error);
+	EXPECT_EQ(args.out_where, file);
 	expect_untouched("vendor");
 }
 

@@ -14,6 +14,7 @@
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
 #include "view_image.hpp"
+#include "view_range.hpp"
 #include "view_values.hpp"
 
 namespace
@@ -267,12 +268,8 @@ protected:
 	}
 	int64_t read(uint64_t first, uint64_t count, uint32_t as = PEERDMA_VIEW_AS_FILE, uint32_t flags = 0)
 	{
-		auto what = peerdma::detail::sized<peerdma_view_read_args>();
-		what.first = first;
-		what.count = count;
-		what.as = as;
+		auto what = range(reinterpret_cast<void *>(to), first, count, as);
 		what.flags = flags;
-		what.to = reinterpret_cast<void *>(to);
 		std::memset(what.to, 0x77, elements * 8);
 		result = peerdma::detail::sized<peerdma_view_result>();
 		return peerdma_view_read(view, &what, &result);
@@ -347,12 +344,9 @@ TEST_F(DirectView, ALongReadUsesItsSlotsAgain)
 	open();
 	int stream = 0;
 	for (const uint64_t first : {0, 12345}) {
-		auto what = peerdma::detail::sized<peerdma_view_read_args>();
-		what.first = first;
-		what.count = values.size() - first;
 		Address destination = 0;
 		cuda.alloc(&destination, values.size() * 4 + 64);
-		what.to = reinterpret_cast<void *>(destination);
+		auto what = range(reinterpret_cast<void *>(destination), first, values.size() - first);
 		what.stream = &stream;
 		std::memset(what.to, 0x77, values.size() * 4 + 64);
 		cuda.waits_for_slots = 0;

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "allocations.hpp"
-#include "fake_syscalls.hpp"
-#include "peerdma.hpp"
+#include "machine.hpp"
 #include "view_image.hpp"
+#include "view_range.hpp"
 #include "view_values.hpp"
 
 namespace
@@ -24,20 +24,10 @@ namespace
 
 constexpr char guard = 0x5a;
 
-class Views : public ::testing::Test
+class Views : public Machine
 {
 protected:
-	Views() { sys.add_provider(0, 0x0100, 2, 0, 1 << 20); }
-	~Views() override
-	{
-		peerdma_view_close(view);
-		peerdma_buf_destroy(buf);
-		peerdma_close(device);
-		EXPECT_TRUE(sys.fds.empty()) << "a descriptor leaked";
-		EXPECT_TRUE(sys.mappings.empty()) << "a mapping leaked";
-		EXPECT_TRUE(sys.file_ids.empty()) << "a file leaked";
-		EXPECT_TRUE(sys.buffers.empty()) << "a buffer leaked";
-	}
+	~Views() override { peerdma_view_close(view); }
 
 	int open(const std::string &bytes, const char *codec = nullptr, uint32_t flags = 0)
 	{
@@ -59,14 +49,6 @@ protected:
 		EXPECT_EQ(peerdma_view_info(view, &full), 0);
 		return full;
 	}
-	peerdma_view_read_args range(uint64_t first, uint64_t count, uint32_t as = PEERDMA_VIEW_AS_FILE)
-	{
-		auto full = peerdma::detail::sized<peerdma_view_read_args>();
-		full.first = first;
-		full.count = count;
-		full.as = as;
-		return full;
-	}
 	int64_t read(const peerdma_view_read_args &what)
 	{
 		result = peerdma::detail::sized<peerdma_view_result>();
@@ -77,9 +59,7 @@ protected:
 	{
 		constexpr size_t around = 64;
 		std::string memory(len + 2 * around, guard);
-		auto what = range(first, count, as);
-		what.to = memory.data() + around;
-		const int64_t n = read(what);
+		const int64_t n = read(range(memory.data() + around, first, count, as));
 		got = memory.substr(around, len);
 		EXPECT_EQ(memory.substr(0, around), std::string(around, guard));
 		EXPECT_EQ(memory.substr(around + len), std::string(around, guard));
@@ -87,10 +67,7 @@ protected:
 	}
 	int64_t read_u32(uint64_t first, uint64_t count) { return read(first, count, PEERDMA_VIEW_AS_U32, count * 4); }
 
-	FakeSyscalls sys;
-	struct peerdma_device *device = nullptr;
 	struct peerdma_view *view = nullptr;
-	struct peerdma_buf *buf = nullptr;
 	peerdma_view_args args = {};
 	peerdma_view_result result = {};
 	std::string got;
@@ -224,12 +201,12 @@ TEST_F(Views, Floats)
 	// Ties go to the even one; a NaN stays one.
 	const std::vector<uint32_t> exact = {0x3f800000, 0x3f808000, 0x3f818000, 0x7f7fffff, 0xff800000, 0x7f800001};
 	const std::vector<uint32_t> rounded = {0x3f800000, 0x3f800000, 0x3f820000, 0x7f800000, 0xff800000, 0x7fc00000};
-	const std::string file(reinterpret_cast<const char *>(exact.data()), exact.size() * 4);
+	const std::string floats(reinterpret_cast<const char *>(exact.data()), exact.size() * 4);
 	const std::string expected(reinterpret_cast<const char *>(rounded.data()), rounded.size() * 4);
 	std::string halves;
 	for (const uint32_t value : rounded)
 		halves.append(reinterpret_cast<const char *>(&value) + 2, 2);
-	ASSERT_EQ(open(file, "f32:bf16"), 0);
+	ASSERT_EQ(open(floats, "f32:bf16"), 0);
 	for (const uint32_t as : {PEERDMA_VIEW_AS_FILE, PEERDMA_VIEW_AS_F32}) {
 		ASSERT_EQ(read(0, 6, as, 24), 6);
 		EXPECT_EQ(got, expected);
@@ -240,9 +217,9 @@ TEST_F(Views, Floats)
 	ASSERT_EQ(open(image("f32:bf16", 6, halves)), 0);
 	ASSERT_EQ(read(1, 9, PEERDMA_VIEW_AS_F32, 20), 5);
 	EXPECT_EQ(got, expected.substr(4));
-	ASSERT_EQ(open(file, "f32:none"), 0);
+	ASSERT_EQ(open(floats, "f32:none"), 0);
 	ASSERT_EQ(read(0, 6, PEERDMA_VIEW_AS_F32, 24), 6);
-	EXPECT_EQ(got, file);
+	EXPECT_EQ(got, floats);
 }
 
 TEST_F(Views, InfoSaysWhatReducesItAndWhy)
@@ -378,8 +355,7 @@ TEST_F(Views, WrongArguments)
 {
 	ASSERT_EQ(open(image("u32:17", 10, packed(random_values(10, 17), 17))), 0);
 	uint32_t memory[10] = {};
-	auto what = range(0, 10);
-	what.to = memory;
+	auto what = range(memory, 0, 10);
 	EXPECT_EQ(read(what), 10);
 	EXPECT_EQ(peerdma_view_read(view, &what, nullptr), 10);
 	EXPECT_EQ(peerdma_view_read(nullptr, &what, nullptr), -EINVAL);
@@ -452,8 +428,7 @@ TEST_F(Views, WithoutMemoryTheResultSaysSo)
 	const Values values = random_values(40000, 17);
 	ASSERT_EQ(open(image("u32:17", values.size(), packed(values, 17))), 0);
 	std::string memory(values.size() * 4, guard);
-	auto what = range(0, values.size());
-	what.to = memory.data();
+	auto what = range(memory.data(), 0, values.size());
 	int failed = 0;
 	for (int enough = 0; !enough; failed++) {
 		ASSERT_LT(failed, 100);
@@ -554,7 +529,7 @@ TEST_F(Views, IntoABufferPackedElementsGoDirectly)
 	with_buffer();
 	const Values values = random_values(20000, 16, 8);
 	ASSERT_EQ(open(image("u32:16", values.size(), packed(values, 16))), 0);
-	auto what = range(0, 20000, PEERDMA_VIEW_AS_PACKED);
+	auto what = range(nullptr, 0, 20000, PEERDMA_VIEW_AS_PACKED);
 	what.buf = buf;
 	what.buf_off = 512;
 	EXPECT_EQ(read(what), 20000);
@@ -565,7 +540,7 @@ TEST_F(Views, IntoABufferPackedElementsGoDirectly)
 	EXPECT_EQ(result.by, static_cast<uint32_t>(PEERDMA_VIEW_BY_NONE));
 	// So do elements that need not be widened.
 	ASSERT_EQ(open(bytes_of(values, 4), "u32:none"), 0);
-	what = range(128, 1280, PEERDMA_VIEW_AS_U32);
+	what = range(nullptr, 128, 1280, PEERDMA_VIEW_AS_U32);
 	what.buf = buf;
 	EXPECT_EQ(read(what), 1280);
 	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT));
@@ -582,7 +557,7 @@ TEST_F(Views, IntoABufferTheCpuWidensOthers)
 		ASSERT_EQ(open(plain ? bytes_of(values, 4) : image("u32:17", values.size(), packed(values, 17)),
 			       "u32:17"),
 			  0);
-		auto what = range(3, 9000);
+		auto what = range(nullptr, 3, 9000);
 		what.buf = buf;
 		what.buf_off = 8;
 		sys.buffers.begin()->second.bytes.assign(1 << 16, guard);
@@ -616,7 +591,7 @@ TEST_F(Views, ABufferOfAnotherHandle)
 {
 	ASSERT_EQ(open(std::string(4096, 'x')), 0);
 	with_buffer();
-	auto what = range(0, 100);
+	auto what = range(nullptr, 0, 100);
 	what.buf = buf;
 	EXPECT_EQ(read(what), -ENOENT) << "the view has none";
 	struct peerdma_device *other = nullptr;
@@ -633,7 +608,7 @@ TEST_F(Views, AHandleThatOnlyMovesBytesDirectly)
 	with_buffer(PEERDMA_OPEN_REQUIRE_DIRECT);
 	const Values values = random_values(1000, 17, 9);
 	ASSERT_EQ(open(image("u32:17", values.size(), packed(values, 17))), 0);
-	auto what = range(0, 1000, PEERDMA_VIEW_AS_PACKED);
+	auto what = range(nullptr, 0, 1000, PEERDMA_VIEW_AS_PACKED);
 	what.buf = buf;
 	EXPECT_EQ(read(what), 1000);
 	what.as = PEERDMA_VIEW_AS_U32;
@@ -647,8 +622,7 @@ TEST_F(Views, InAChildTheParentsViewIsRefused)
 	const pid_t child = fork();
 	if (!child) {
 		uint64_t memory = 0;
-		auto what = range(0, 8);
-		what.to = &memory;
+		auto what = range(&memory, 0, 8);
 		auto full = peerdma::detail::sized<peerdma_view_description>();
 		const bool right = read(what) == -ECHILD && peerdma_view_info(view, &full) == -ECHILD && !memory;
 		peerdma_view_close(view);
@@ -758,7 +732,7 @@ TEST_F(VerifiedViews, AWrongByteIsNamedAndNeverDelivered)
 	} small = {{}, "behind"};
 	auto *const as_result = reinterpret_cast<peerdma_view_result *>(&small);
 	as_result->size = sizeof(small.known);
-	auto what = range(1100000, 1);
+	auto what = range(nullptr, 1100000, 1);
 	what.to = &what.first;
 	EXPECT_EQ(peerdma_view_read(view, &what, as_result), -EBADMSG);
 	EXPECT_EQ(as_result->error, static_cast<uint32_t>(EBADMSG));
@@ -770,7 +744,7 @@ TEST_F(VerifiedViews, NothingMovesDirectly)
 	for (const uint32_t flags : {0U, PEERDMA_OPEN_REQUIRE_DIRECT}) {
 		with_buffer(flags);
 		ASSERT_EQ(open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
-		auto what = range(8, 24000, PEERDMA_VIEW_AS_PACKED);
+		auto what = range(nullptr, 8, 24000, PEERDMA_VIEW_AS_PACKED);
 		what.buf = buf;
 		what.buf_off = 512;
 		if (flags) {

@@ -190,8 +190,9 @@ protected:
 		EXPECT_EQ(info.align, align);
 		EXPECT_EQ(info.path_mtu, mtu);
 	}
-	void refused(uint32_t reason)
+	void refused(int rc, int error, uint32_t reason)
 	{
+		EXPECT_EQ(rc, error);
 		EXPECT_EQ(info.way, static_cast<uint32_t>(PEERDMA_MR_NONE));
 		EXPECT_EQ(info.reason, reason);
 		EXPECT_EQ(mr, nullptr);
@@ -276,23 +277,19 @@ TEST_F(Verbs, ItsMappingStaysUntilTheDeviceHasLetGo)
 TEST_F(Verbs, WhatSoftRoceGetsWrongIsRefused)
 {
 	soft_roce();
-	EXPECT_EQ(reg(100, page), -EINVAL);
-	refused(PEERDMA_REASON_PAGE_ALIGN);
+	refused(reg(100, page), -EINVAL, PEERDMA_REASON_PAGE_ALIGN);
 	world.mtu[1] = IBV_MTU_2048;
-	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
-	refused(PEERDMA_REASON_VERBS_MTU);
+	refused(reg(0, page), -EOPNOTSUPP, PEERDMA_REASON_VERBS_MTU);
 }
 
 TEST_F(Verbs, NoWay)
 {
 	soft_roce();
 	world.takes_on_demand = false;
-	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
-	refused(PEERDMA_REASON_VERBS_DEVICE);
+	refused(reg(0, page), -EOPNOTSUPP, PEERDMA_REASON_VERBS_DEVICE);
 	world.takes_on_demand = true;
 	world.maps = -EOPNOTSUPP;
-	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
-	refused(PEERDMA_REASON_VERBS_KERNEL);
+	refused(reg(0, page), -EOPNOTSUPP, PEERDMA_REASON_VERBS_KERNEL);
 	EXPECT_EQ(world.asked.back(), "map 0 4096") << "nothing was registered";
 }
 
@@ -315,25 +312,21 @@ TEST_F(Verbs, WhyTheModuleDoesNotExportIsSaid)
 	EXPECT_EQ(peerdma_mr_dereg(mr), 0);
 	mr = nullptr;
 	world.maps = -EOPNOTSUPP;
-	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
-	refused(PEERDMA_REASON_DMABUF);
+	refused(reg(0, page), -EOPNOTSUPP, PEERDMA_REASON_DMABUF);
 	world.takes_on_demand = false;
 	world.not_exported = PEERDMA_REASON_IMPORT_EXPORT;
-	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
-	refused(PEERDMA_REASON_IMPORT_EXPORT);
+	refused(reg(0, page), -EOPNOTSUPP, PEERDMA_REASON_IMPORT_EXPORT);
 	world.exports = -ENODEV;
 	world.not_exported = PEERDMA_REASON_REVOKED;
-	EXPECT_EQ(reg(0, page), -ENODEV);
-	refused(PEERDMA_REASON_REVOKED);
+	refused(reg(0, page), -ENODEV, PEERDMA_REASON_REVOKED);
 }
 
 TEST_F(Verbs, AnErrorIsNoReasonToTryAnotherWay)
 {
 	soft_roce();
 	world.dmabuf = EXDEV;
-	EXPECT_EQ(reg(0, page), -EXDEV);
+	refused(reg(0, page), -EXDEV, PEERDMA_REASON_NONE);
 	EXPECT_EQ(world.asked.size(), 2u);
-	refused(PEERDMA_REASON_NONE);
 	world.exports = -ENODEV;
 	EXPECT_EQ(reg(0, page), -ENODEV);
 	soft_roce();
@@ -351,12 +344,9 @@ TEST_F(Verbs, AnErrorIsNoReasonToTryAnotherWay)
 
 TEST_F(Verbs, WrongNumbers)
 {
-	EXPECT_EQ(reg(0, 0), -EINVAL);
-	refused(PEERDMA_REASON_LEN_ZERO);
-	EXPECT_EQ(reg(buf.len, 1), -EINVAL);
-	refused(PEERDMA_REASON_BUF_RANGE);
-	EXPECT_EQ(reg(1, UINT64_MAX), -EINVAL);
-	refused(PEERDMA_REASON_BUF_RANGE);
+	refused(reg(0, 0), -EINVAL, PEERDMA_REASON_LEN_ZERO);
+	refused(reg(buf.len, 1), -EINVAL, PEERDMA_REASON_BUF_RANGE);
+	refused(reg(1, UINT64_MAX), -EINVAL, PEERDMA_REASON_BUF_RANGE);
 	for (int flag : {IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED, IBV_ACCESS_HUGETLB})
 		EXPECT_EQ(reg(0, page, flag), -EINVAL);
 	EXPECT_TRUE(world.asked.empty());

@@ -343,40 +343,53 @@ public:
 	}
 };
 
+// Files of that storage, which answers no read of theirs before answer().
+struct SilentFiles {
+	std::vector<GateElsewhere *> gates;
+	std::vector<std::unique_ptr<CompressedFile>> files;
+
+	SilentFiles(int nr, const std::filesystem::path &path, Decompressors &decompressors)
+	{
+		for (int i = 0; i < nr; i++) {
+			auto gate = std::make_unique<GateElsewhere>(view::open_plain(path));
+			gates.push_back(gate.get());
+			files.push_back(std::make_unique<CompressedFile>(std::move(gate), decompressors));
+			while (!files.back()->index(MiB)) {}
+		}
+		for (GateElsewhere *gate : gates)
+			gate->closed = true;
+	}
+	void answer()
+	{
+		for (GateElsewhere *gate : gates) {
+			gate->closed = false;
+			gate->closed.notify_all();
+		}
+	}
+};
+
 // Files of a storage that does not answer leave those of others their part of the memory.
 TEST_F(Compressed, SharesItsMemoryAmongStorages)
 {
 	const Bytes all = content(4 * MiB), compressed = zstd_of(all, {.window_log = 20});
 	Decompressors small(12 * MiB, std::chrono::milliseconds(1));
 	write("a", compressed);
-	std::vector<GateElsewhere *> gates;
-	std::vector<std::unique_ptr<CompressedFile>> files;
-	for (int i = 0; i < 8; i++) {
-		auto gate = std::make_unique<GateElsewhere>(view::open_plain(folder / "a"));
-		gates.push_back(gate.get());
-		files.push_back(std::make_unique<CompressedFile>(std::move(gate), small));
-		while (!files.back()->index(MiB)) {}
-	}
+	SilentFiles silent(8, folder / "a", small);
 	const auto first = [&](const CompressedFile &from) {
 		Bytes got(1000);
 		from.read(0, got);
 		return got == part(all, 0, 1000);
 	};
 	std::vector<std::future<bool>> reads;
-	for (size_t i = 0; i < files.size(); i++) {
-		gates[i]->closed = true;
-		reads.push_back(std::async(std::launch::async, first, std::cref(*files[i])));
-	}
+	for (const auto &file : silent.files)
+		reads.push_back(std::async(std::launch::async, first, std::cref(*file)));
 	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // until as many as can have a decompressor
 	// Of a storage that comes later too.
 	CompressedFile file(view::open_plain(folder / "a"), small);
 	while (!file.index(MiB)) {}
 	std::future<bool> other = std::async(std::launch::async, first, std::cref(file));
 	EXPECT_EQ(other.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-	for (GateElsewhere *gate : gates) {
-		gate->closed = false;
-		gate->closed.notify_all();
-	}
+	silent.answer();
 	EXPECT_TRUE(other.get());
 	for (std::future<bool> &read : reads)
 		EXPECT_TRUE(read.get());
@@ -401,19 +414,11 @@ TEST_F(Compressed, KeepsWhatAStorageHasBesideOneThatHasAll)
 		memory = large.used_bytes();
 	}
 	Decompressors small(8 * memory, std::chrono::milliseconds(1)); // four at a time
-	std::vector<GateElsewhere *> gates;
-	std::vector<std::unique_ptr<CompressedFile>> files;
+	SilentFiles silent(4, folder / "a", small);
 	std::vector<std::future<bool>> reads;
-	for (int i = 0; i < 4; i++) {
-		auto gate = std::make_unique<GateElsewhere>(view::open_plain(folder / "a"));
-		gates.push_back(gate.get());
-		files.push_back(std::make_unique<CompressedFile>(std::move(gate), small));
-		while (!files.back()->index(MiB)) {}
-	}
-	for (size_t i = 0; i < files.size(); i++) {
-		gates[i]->closed = true;
-		reads.push_back(std::async(std::launch::async, read, std::cref(*files[i]), 0));
-		gates[i]->waits.wait(false);
+	for (size_t i = 0; i < silent.files.size(); i++) {
+		reads.push_back(std::async(std::launch::async, read, std::cref(*silent.files[i]), 0));
+		silent.gates[i]->waits.wait(false);
 	}
 	CompressedFile first(view::open_plain(folder / "a"), small), second(view::open_plain(folder / "a"), small),
 		third(view::open_plain(folder / "a"), small);
@@ -427,10 +432,7 @@ TEST_F(Compressed, KeepsWhatAStorageHasBesideOneThatHasAll)
 	EXPECT_EQ(first.restarts() + second.restarts(), 0u);
 	EXPECT_TRUE(read(third, 0)) << "in the place of another one of its storage";
 	EXPECT_LE(small.used_bytes(), 6 * memory);
-	for (GateElsewhere *gate : gates) {
-		gate->closed = false;
-		gate->closed.notify_all();
-	}
+	silent.answer();
 	for (std::future<bool> &one : reads)
 		EXPECT_TRUE(one.get());
 	EXPECT_LE(small.used_bytes(), 4 * memory) << "when they have ended, within the bound";

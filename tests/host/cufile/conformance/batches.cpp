@@ -303,10 +303,7 @@ TEST_F(Batches, OfAFileSystemOfTheProgramsOwn)
 	ops.read = shelf_read;
 	ops.write = shelf_write;
 	const auto on = [&](Shelf &which) {
-		CUfileDescr_t d = {};
-		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-		d.handle.handle = &which;
-		d.fs_ops = &ops;
+		CUfileDescr_t d = descr(ops, &which);
 		CUfileHandle_t fh = nullptr;
 		EXPECT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
 		return fh;

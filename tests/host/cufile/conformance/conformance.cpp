@@ -840,9 +840,8 @@ TEST_F(Cufile, AFileSystemOfTheProgramsOwn)
 	CUfileFSOps_t ops = {};
 	ops.read = shelf_read;
 	ops.write = shelf_write;
-	CUfileDescr_t d = {};
-	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-	d.handle.handle = &shelf;
+	CUfileDescr_t d = descr(ops, &shelf);
+	d.fs_ops = nullptr;
 	CUfileHandle_t fh;
 	EXPECT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 5008) << "without functions";
 	d.fs_ops = &ops;
@@ -876,9 +875,7 @@ TEST_F(Cufile, WhatFollowsTheEndIsNotCounted)
 {
 	CUfileFSOps_t ops = {};
 	ops.read = gap_read;
-	CUfileDescr_t d = {};
-	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-	d.fs_ops = &ops;
+	CUfileDescr_t d = descr(ops);
 	CUfileHandle_t fh;
 	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
 	Device memory(4 << 20);
@@ -1365,12 +1362,7 @@ TEST_F(Streams, WhatIsFixedIsReadAtOnce)
 
 TEST_F(Streams, ErrorsAreInTheResult)
 {
-	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
-	size_ = 5000;
-	EXPECT_EQ(result_of_read(stream_), -5016);
-	size_ = 10;
-	file_ = -1;
-	EXPECT_EQ(result_of_read(stream_), -5022);
+	expect_ranges_refused(stream_);
 	file_ = 10;
 	at_ = -1;
 	EXPECT_EQ(result_of_read(stream_), -5030) << "as hipFile's tests have it";

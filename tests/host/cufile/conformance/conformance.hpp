@@ -291,6 +291,15 @@ protected:
 		d.handle.fd = fd;
 		return d;
 	}
+	// Of a file system of the program's own.
+	static CUfileDescr_t descr(const CUfileFSOps_t &ops, void *handle = nullptr)
+	{
+		CUfileDescr_t d = {};
+		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+		d.handle.handle = handle;
+		d.fs_ops = &ops;
+		return d;
+	}
 	static int add(int fd, CUfileHandle_t &fh, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
 	{
 		CUfileDescr_t d = descr(fd, type);
@@ -303,10 +312,7 @@ protected:
 		const int fd = open_file(name, bytes, own ? flags & ~O_DIRECT : flags);
 		if (own) {
 			static const CUfileFSOps_t ops = {nullptr, nullptr, nullptr, own_read, own_write};
-			CUfileDescr_t d = {};
-			d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-			d.handle.handle = reinterpret_cast<void *>(static_cast<intptr_t>(fd));
-			d.fs_ops = &ops;
+			CUfileDescr_t d = descr(ops, reinterpret_cast<void *>(static_cast<intptr_t>(fd)));
 			EXPECT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
 		} else {
 			EXPECT_EQ(add(fd, fh), 0);
@@ -434,10 +440,7 @@ protected:
 	Gated()
 	{
 		ops_.read = gate_read;
-		CUfileDescr_t d = {};
-		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-		d.handle.handle = &gate_;
-		d.fs_ops = &ops_;
+		CUfileDescr_t d = descr(ops_, &gate_);
 		EXPECT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
 	}
 	~Gated() override { gate_.open = 1; }
@@ -474,6 +477,16 @@ protected:
 		EXPECT_EQ(read_async(stream), 0);
 		fake_sync(stream);
 		return result_;
+	}
+	// Past the end of registered memory, and before the start of the file.
+	void expect_ranges_refused(void *stream)
+	{
+		ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
+		size_ = 5000;
+		EXPECT_EQ(result_of_read(stream), -5016);
+		size_ = 10;
+		file_ = -1;
+		EXPECT_EQ(result_of_read(stream), -5022);
 	}
 
 	const std::string bytes_;

@@ -53,9 +53,7 @@ TEST_F(Batches, AFileSystemThatThrows)
 {
 	CUfileFSOps_t ops = {};
 	ops.read = throwing_read;
-	CUfileDescr_t d = {};
-	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-	d.fs_ops = &ops;
+	CUfileDescr_t d = descr(ops);
 	const CUfileHandle_t good = fh_;
 	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
 	std::string host(100, 'x');

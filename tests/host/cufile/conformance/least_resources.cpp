@@ -240,10 +240,7 @@ protected:
 		CUfileFSOps_t ops = {};
 		ops.read = above_read;
 		ops.write = above_write;
-		CUfileDescr_t d = {};
-		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-		d.handle.handle = &above;
-		d.fs_ops = &ops;
+		CUfileDescr_t d = descr(ops, &above);
 		CUfileHandle_t fh = nullptr;
 		return code(lib().cuFileHandleRegister, &fh, &d) ? nullptr : fh;
 	}

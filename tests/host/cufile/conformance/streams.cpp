@@ -52,12 +52,7 @@ TEST_P(NamedStreams, InTheirOrder)
 
 TEST_P(NamedStreams, WhatIsWrong)
 {
-	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
-	size_ = 5000;
-	EXPECT_EQ(result_of_read(on_), -5016);
-	size_ = 10;
-	file_ = -1;
-	EXPECT_EQ(result_of_read(on_), -5022);
+	expect_ranges_refused(on_);
 	EXPECT_EQ(code(lib().cuFileStreamDeregister, on_), 5022) << "it was never registered";
 	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 16), 0);
 	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 0), 5022) << "it is registered already";
@@ -232,10 +227,7 @@ TEST_F(Streams, OfAFileSystemOfTheProgramsOwn)
 	CUfileFSOps_t ops = {};
 	ops.read = shelf_read;
 	ops.write = shelf_write;
-	CUfileDescr_t d = {};
-	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-	d.handle.handle = &shelf;
-	d.fs_ops = &ops;
+	CUfileDescr_t d = descr(ops, &shelf);
 	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
 	Device memory(9 << 20);
 	CUstream const on = static_cast<CUstream>(stream_);

@@ -232,10 +232,7 @@ TEST_F(Race, DISABLED_InACallOfThePrograms)
 	Unlocked unlocked;
 	CUfileFSOps_t ops = {};
 	ops.read = unlocked_read;
-	CUfileDescr_t d = {};
-	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
-	d.handle.handle = &unlocked;
-	d.fs_ops = &ops;
+	CUfileDescr_t d = descr(ops, &unlocked);
 	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
 	std::vector<CUfileIOParams_t> ios = {io(4096, 0, 0, 1), io(4096, 4096, 4096, 2)};
 	const CUfileBatchHandle_t batch = set_up(2);

@@ -24,6 +24,20 @@ protected:
 		EXPECT_TRUE(buffer);
 		return buffer;
 	}
+	// Another thread gets a buffer only after `taken`, which leaves no other, is released.
+	void expect_wait_for(std::unique_ptr<BounceBuffer> taken, BounceBufferPool &bounce_buffers, bool large)
+	{
+		std::atomic<bool> got{false};
+		std::thread late([&] {
+			auto buffer = take(bounce_buffers, large);
+			got = true;
+			bounce_buffers.release(std::move(buffer), false);
+		});
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+		EXPECT_FALSE(got) << "there is one more";
+		bounce_buffers.release(std::move(taken), false);
+		late.join();
+	}
 
 	FakeSystem system;
 	FakeCuda cuda;
@@ -143,16 +157,7 @@ TEST_F(CufileBounceBuffer, WhoHasOneIsGivenAnother)
 		auto plain = take(bounce_buffers, false);
 		bounce_buffers.release(std::move(plain), false);
 	}
-	std::atomic<bool> got{false};
-	std::thread other([&] {
-		auto buffer = take(bounce_buffers, false);
-		got = true;
-		bounce_buffers.release(std::move(buffer), false);
-	});
-	std::this_thread::sleep_for(std::chrono::milliseconds(5));
-	EXPECT_FALSE(got) << "who has none waits";
-	bounce_buffers.release(std::move(first), false);
-	other.join();
+	expect_wait_for(std::move(first), bounce_buffers, false);
 	EXPECT_EQ(bounce_buffers.nr_created(), 1u);
 }
 
@@ -208,18 +213,8 @@ TEST_P(CufilePool, HasRoomForSoMany)
 	}
 	EXPECT_EQ(large, GetParam().large);
 	EXPECT_EQ(bounce_buffers.nr_created(), all);
-	// The next thread waits until a buffer is released.
-	std::atomic<bool> got{false};
-	std::thread late([&] {
-		auto buffer = take(bounce_buffers, true);
-		got = true;
-		bounce_buffers.release(std::move(buffer), false);
-	});
-	std::this_thread::sleep_for(std::chrono::milliseconds(5));
-	EXPECT_FALSE(got) << "there is one more";
-	bounce_buffers.release(std::move(taken.back()), false);
+	expect_wait_for(std::move(taken.back()), bounce_buffers, true);
 	taken.pop_back();
-	late.join();
 	EXPECT_LE(bounce_buffers.nr_created(), all);
 	for (auto &buffer : taken)
 		bounce_buffers.release(std::move(buffer), false);

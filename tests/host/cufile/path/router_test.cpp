@@ -35,6 +35,13 @@ protected:
 		EXPECT_EQ(library.router.explain(fh, base, size, 0, 0, route), 0);
 		return route;
 	}
+	void expect_refused(CUfileHandle_t fh, enum peerdma_reason reason, enum peerdma_route by)
+	{
+		const auto route = explain(fh, peerdma.buffer.data(), 64);
+		EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
+		EXPECT_EQ(route.reason, static_cast<uint32_t>(reason));
+		EXPECT_EQ(route.route, static_cast<uint32_t>(by));
+	}
 	uint64_t ios(enum peerdma_cufile_why why)
 	{
 		peerdma_cufile_counts counts = {};
@@ -152,10 +159,7 @@ TEST_F(CufileRouter, WhatTheModuleRefusesIsCountedAsThat)
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 64, 0), 64);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
-	const auto route = explain(fh, peerdma.buffer.data(), 64);
-	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
-	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
-	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
+	expect_refused(fh, PEERDMA_REASON_QUEUE, PEERDMA_ROUTE_POSIX);
 }
 
 // Otherwise the CPU would copy through uncached memory, while CUDA can copy.
@@ -170,10 +174,7 @@ TEST_F(CufileRouter, WhatTheModuleRefusesOfDeviceMemoryBounces)
 	EXPECT_TRUE(peerdma.reads.empty());
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
 	EXPECT_NE(system.to_stderr.find("far away"), std::string::npos) << system.to_stderr;
-	const auto route = explain(fh, peerdma.buffer.data(), 64);
-	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
-	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
-	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+	expect_refused(fh, PEERDMA_REASON_QUEUE, PEERDMA_ROUTE_HOST);
 }
 
 // libpeerdma moves none of it by any path; its rules do not apply to copies by CUDA.

@@ -111,33 +111,19 @@ TEST_P(CufileForeign, WhatOnlyTheHostCouldDo)
 TEST_P(CufileForeign, Batches)
 {
 	ASSERT_EQ(register_memory(memory, 6 * frame), 0);
-	CUfileBatchHandle_t batch = nullptr;
-	ASSERT_EQ(library.create_batch(&batch, 3).err, 0);
-	CUfileIOParams_t parts[3];
-	for (unsigned i = 0; i < 3; i++)
-		parts[i] = batch_io(file(), memory, 2 * frame, i * 2 * frame, i * 2 * frame);
-	ASSERT_EQ(library.batches.submit(batch, 3, parts).err, 0);
-	CUfileIOEvents_t events[3];
-	unsigned n = 3;
-	ASSERT_EQ(library.batches.status(batch, 3, &n, events, nullptr).err, 0);
-	EXPECT_EQ(bytes.compare(0, 6 * frame, memory, 6 * frame), 0);
+	read_by_batch(2 * frame);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
 	EXPECT_TRUE(system.calls.empty());
-	library.batches.destroy(batch);
 }
 
 TEST_P(CufileForeign, InAStream)
 {
 	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
-	size_t size = 4096;
-	off_t from = 8192, to = frame;
-	ssize_t result = 0;
-	const int rc = library.streams.submit(file(), memory, &size, &from, &to, &result, nullptr, false).err;
-	EXPECT_EQ(rc, GetParam() ? 0 : CU_FILE_ASYNC_NOT_SUPPORTED);
-	for (const auto &io : cuda.in_stream)
-		io.call(io.arg);
+	StreamRead io = {.size = 4096, .from = 8192, .to = frame};
+	EXPECT_EQ(submit(memory, io), GetParam() ? 0 : CU_FILE_ASYNC_NOT_SUPPORTED);
+	run_stream();
 	if (GetParam()) {
-		EXPECT_EQ(result, 4096);
+		EXPECT_EQ(io.result, 4096);
 		EXPECT_EQ(bytes.compare(8192, 4096, memory + frame, 4096), 0);
 		EXPECT_EQ(peerdma.reads, (std::vector<FakePeerdma::Io>{{frame, 4096, 8192}}));
 	}

@@ -439,17 +439,14 @@ TEST_F(CufileMappedLater, NothingIsRegisteredTwice)
 TEST_F(CufileMappedLater, NotWhileAStreamWaits)
 {
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
-	size_t size = 60 * frame;
-	off_t zero = 0;
-	ssize_t result = 0;
-	ASSERT_EQ(library.streams.submit(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
+	StreamRead io = {.size = 60 * frame};
+	ASSERT_EQ(submit(memory, io), 0);
 	cuda.mapped_to = SIZE_MAX;
 	const size_t before = peerdma.imports.size();
-	for (const auto &io : cuda.in_stream)
-		io.call(io.arg);
+	run_stream();
 	EXPECT_EQ(peerdma.imports.size(), before);
-	EXPECT_EQ(result, static_cast<ssize_t>(size)) << "it bounces";
-	EXPECT_EQ(bytes.compare(0, size, memory, size), 0);
+	EXPECT_EQ(io.result, static_cast<ssize_t>(io.size)) << "it bounces";
+	EXPECT_EQ(bytes.compare(0, io.size, memory, io.size), 0);
 	comes(true, memory, 60 * frame);
 }
 
@@ -774,14 +771,11 @@ TEST_F(CufileTensors, InAStream)
 {
 	for (size_t i = 0; i < 3; i++)
 		EXPECT_EQ(register_memory(memory + i * tensor, tensor), 0);
-	size_t size = tensor;
-	off_t zero = 0;
-	ssize_t result = 0;
-	ASSERT_EQ(library.streams.submit(file(), memory + tensor, &size, &zero, &zero, &result, nullptr, false).err, 0);
-	for (const auto &io : cuda.in_stream)
-		io.call(io.arg);
-	EXPECT_EQ(result, static_cast<ssize_t>(size));
-	EXPECT_EQ(bytes.compare(0, size, memory + tensor, size), 0);
+	StreamRead io = {.size = tensor};
+	ASSERT_EQ(submit(memory + tensor, io), 0);
+	run_stream();
+	EXPECT_EQ(io.result, static_cast<ssize_t>(tensor));
+	EXPECT_EQ(bytes.compare(0, tensor, memory + tensor, tensor), 0);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 1u);
 }
 
@@ -863,22 +857,11 @@ TEST_F(CufileRegisteredMemory, AndUnderABatch)
 	for (const bool lost : {false, true}) {
 		peerdma.error = 0;
 		EXPECT_EQ(register_memory(memory, 60 * frame), 0);
-		CUfileBatchHandle_t batch = nullptr;
-		ASSERT_EQ(library.create_batch(&batch, 3).err, 0);
-		CUfileIOParams_t parts[3];
-		for (unsigned i = 0; i < 3; i++)
-			parts[i] = batch_io(file(), memory, 20 * frame, i * 20 * frame, i * 20 * frame);
 		std::fill(memory, memory + 60 * frame, 'x');
 		peerdma.error = lost ? -ENODEV : 0;
-		ASSERT_EQ(library.batches.submit(batch, 3, parts).err, 0);
-		CUfileIOEvents_t events[3];
-		unsigned n = 3;
-		ASSERT_EQ(library.batches.status(batch, 3, &n, events, nullptr).err, 0);
-		EXPECT_EQ(n, 3u);
-		EXPECT_EQ(bytes.compare(0, 60 * frame, memory, 60 * frame), 0);
+		read_by_batch(20 * frame);
 		EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
 		EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), lost ? 3u : 0u);
-		library.batches.destroy(batch);
 		EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	}
 }
@@ -887,16 +870,13 @@ TEST_F(CufileRegisteredMemory, AndUnderABatch)
 TEST_F(CufileRegisteredMemory, DeregisteredBeforeItsTime)
 {
 	EXPECT_EQ(register_memory(memory, 4 * frame), 0);
-	size_t size = 4 * frame;
-	off_t zero = 0;
-	ssize_t result = 0;
-	ASSERT_EQ(library.streams.submit(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
+	StreamRead io = {.size = 4 * frame};
+	ASSERT_EQ(submit(memory, io), 0);
 	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	EXPECT_EQ(peerdma.released, 1u) << "at once";
-	for (const auto &io : cuda.in_stream)
-		io.call(io.arg);
-	EXPECT_EQ(result, static_cast<ssize_t>(size));
-	EXPECT_EQ(bytes.compare(0, size, memory, size), 0);
+	run_stream();
+	EXPECT_EQ(io.result, static_cast<ssize_t>(io.size));
+	EXPECT_EQ(bytes.compare(0, io.size, memory, io.size), 0);
 	EXPECT_TRUE(peerdma.reads.empty());
 }
 

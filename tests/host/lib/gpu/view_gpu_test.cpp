@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../view_range.hpp"
 #include "../view_values.hpp"
 #include "cuda.h"
 #include "peerdma.hpp"
@@ -112,16 +113,6 @@ protected:
 		args.codec = codec;
 		args.flags = flags;
 		ASSERT_EQ(peerdma_view_open(nullptr, path_.c_str(), &args, &view), 0) << args.out_why;
-	}
-	static peerdma_view_read_args range(void *to, uint64_t first, uint64_t count,
-					    uint32_t as = PEERDMA_VIEW_AS_FILE)
-	{
-		auto full = peerdma::detail::sized<peerdma_view_read_args>();
-		full.to = to;
-		full.first = first;
-		full.count = count;
-		full.as = as;
-		return full;
 	}
 	int64_t read(const peerdma_view_read_args &what)
 	{
