@@ -23,7 +23,7 @@ export FAR_PCI=$card # which moves the bytes
 # A controller with one polling queue.
 goes_far nvme0 nr_poll_queues=1
 # The tests from `cli` on unload and reload the module.
-for name in registered proxy bench read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
+for name in registered proxy bench read write edges batch ids uring observed badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
 	carried $name
 	publish
 done

@@ -11,4 +11,6 @@ publish
 mount_disk
 pattern fill /mnt/disk/uring 0 1048576 pattern:1
 sync
-exec uring /mnt/disk/uring /mnt/disk/uring.scratch "/sys/block/$(basename "$(nvme_disk)")/queue"
+queue=/sys/block/$(basename "$(nvme_disk)")/queue
+[ -z "${FAR_nvme0:-}" ] || queue=none # a network drive's is that of a path
+exec uring /mnt/disk/uring /mnt/disk/uring.scratch "$queue"
