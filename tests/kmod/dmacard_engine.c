@@ -8,6 +8,7 @@
  * the engine's.
  */
 #include <linux/bitmap.h>
+#include <linux/completion.h>
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/interrupt.h>
@@ -48,7 +49,8 @@ struct dmacard_engine {
 	spinlock_t lock; /* protects the I/O queue and everything below */
 	struct dmacard_copy *copies[SLOTS];
 	struct list_head waiting;
-	bool ended;
+	bool ended; /* no command begins any more */
+	struct completion idle; /* then: none is under way */
 };
 
 /* --- Registers and queues */
@@ -295,29 +297,34 @@ static struct dmacard_copy *command_ended(struct dmacard_engine *engine, unsigne
 {
 	struct dmacard_copy *copy = engine->copies[slot];
 
-	if (!failed && !copy->reads) {
+	if (!failed && copy->reads)
+		copy->left -= copy->now;
+	if (failed || !copy->left || engine->ended) {
+		engine->copies[slot] = NULL;
+		return copy;
+	}
+	if (copy->reads) {
+		begin_chunk(engine, slot);
+	} else {
 		copy->reads = true;
 		send_command(engine, slot);
-		return NULL;
 	}
-	if (!failed) {
-		copy->left -= copy->now;
-		if (copy->left) {
-			begin_chunk(engine, slot);
-			return NULL;
-		}
-	}
-	engine->copies[slot] = NULL;
-	return copy;
+	return NULL;
 }
 
+static bool is_idle(struct dmacard_engine *engine)
+{
+	return !memchr_inv(engine->copies, 0, sizeof(engine->copies));
+}
+
+/* @error: of those that lack bytes */
 static void end_copies(struct list_head *ended, int error)
 {
 	struct dmacard_copy *copy, *next;
 
 	list_for_each_entry_safe(copy, next, ended, list) {
 		list_del(&copy->list);
-		copy->done(copy, error ?: copy->left ? -EIO : 0);
+		copy->done(copy, copy->left ? error : 0);
 	}
 }
 
@@ -328,9 +335,10 @@ static irqreturn_t completions(int irq, void *data)
 	bool any = false;
 	LIST_HEAD(ended);
 	u16 slot, status;
+	int error;
 
 	spin_lock(&engine->lock);
-	while (!engine->ended && queue_next(&engine->io, &slot, &status)) {
+	while (queue_next(&engine->io, &slot, &status)) {
 		any = true;
 		copy = slot < SLOTS && engine->copies[slot] ? command_ended(engine, slot, status) :
 							      NULL;
@@ -339,10 +347,14 @@ static irqreturn_t completions(int irq, void *data)
 	}
 	if (any) {
 		writel(engine->io.head, engine->io.cq_doorbell);
-		begin_copies(engine);
+		if (!engine->ended)
+			begin_copies(engine);
 	}
+	error = engine->ended ? -ENODEV : -EIO;
+	if (engine->ended && is_idle(engine))
+		complete(&engine->idle);
 	spin_unlock(&engine->lock);
-	end_copies(&ended, 0);
+	end_copies(&ended, error);
 	return any ? IRQ_HANDLED : IRQ_NONE;
 }
 
@@ -407,6 +419,7 @@ struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_r
 	engine->record = record;
 	spin_lock_init(&engine->lock);
 	INIT_LIST_HEAD(&engine->waiting);
+	init_completion(&engine->idle);
 	engine->regs = pcim_iomap(pdev, 0, 0);
 	engine->rest = dmam_alloc_coherent(dev, PAGE_SIZE, &engine->rest_dma, GFP_KERNEL);
 	engine->sgls = dmam_alloc_coherent(dev, SLOTS * (PIECES + 1) * sizeof(*engine->sgls),
@@ -452,10 +465,18 @@ void dmacard_engine_end(struct dmacard_engine *engine)
 {
 	LIST_HEAD(ended);
 	unsigned int slot;
+	bool idle;
 
 	spin_lock_irq(&engine->lock);
 	engine->ended = true;
+	idle = is_idle(engine);
 	spin_unlock_irq(&engine->lock);
+	/*
+	 * QEMU's controller may crash QEMU if a command ends after a reset has freed its queues. A
+	 * function that is gone ends none.
+	 */
+	if (!idle && readl(engine->regs + NVME_REG_CSTS) != ~0U)
+		wait_for_completion_timeout(&engine->idle, 2 * HZ);
 	free_irq(engine->irq, engine);
 	/* Without bus mastering a function that does not become idle in time begins no DMA. */
 	reset(engine);
