@@ -18,7 +18,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks compile_commands.json demo demo-rdma demo-offload bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs viewd install uninstall deb deb-check cache cache-clean clean
+.PHONY: help format hooks compile_commands.json demo demo-rdma demo-offload bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs viewd install uninstall deb deb-check cache cache-clean clean
 
 #= See it, check it
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
@@ -75,6 +75,9 @@ clean: ## remove the build folder
 #= Develop
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh
+
+format: ## format the C and C++ files that differ from the last commit
+	$(Q)scripts/format.sh
 
 hooks: ## let git check the format and lint staged files before each commit
 	$(Q)scripts/hooks.sh

@@ -66,6 +66,6 @@ fi
 $polite "$PEERDMA_ROOT/scripts/user.sh" $built
 $polite make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" $programs || die "the test programs do not build"
 # Counted from the begin of this script.
-[ -z "${LIMIT:-}" ] || export LIMIT=$((LIMIT > SECONDS ? LIMIT - SECONDS : 1))
+[ -z "${LIMIT:-}" ] || export LIMIT=$((10#$LIMIT > SECONDS ? 10#$LIMIT - SECONDS : 1))
 # It ends when this script does.
 setpriv --pdeathsig TERM "$PEERDMA_ROOT/tests/run.py" "$@"

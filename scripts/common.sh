@@ -14,7 +14,8 @@ fi
 
 # Compilers by ccache, if it is there: what one clone has compiled, the next one, or an earlier commit, has at once. Sloppiness: as
 # precompiled headers need it.
-if [ -d /usr/lib/ccache ] && [ -z "${CCACHE_DISABLE:-}" ]; then
+if [ -d /usr/lib/ccache ] && [ -z "${CCACHE_DISABLE:-}" ] && mkdir -p "${CCACHE_DIR:-$PEERDMA_CACHE/ccache}" "$PEERDMA_CACHE/pch" 2>/dev/null &&
+	[ -w "${CCACHE_DIR:-$PEERDMA_CACHE/ccache}" ] && [ -w "$PEERDMA_CACHE/pch" ]; then
 	case $PATH in */usr/lib/ccache*) ;; *) export PATH=/usr/lib/ccache:$PATH ;; esac
 	export CCACHE_DIR=${CCACHE_DIR:-$PEERDMA_CACHE/ccache} CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-3G} CCACHE_NOHASHDIR=1
 	export CCACHE_BASEDIR=$PEERDMA_ROOT CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
@@ -41,6 +42,16 @@ end_groups() {
 CODESPELL_KNOWS=fo,hsa,inout,iput,nd,inflight
 # kernel_style HOME: clang-format's style of this kernel, with the 100 columns that its coding style permits
 kernel_style() { sed 's/^ColumnLimit: 80/ColumnLimit: 100/' "$1/build/.clang-format"; }
+
+# cached_kernel_style: that of the newest kernel, if the cache has it: nothing is downloaded
+cached_kernel_style() {
+	local built
+	built=$(find "$PEERDMA_CACHE/kernels" -path "*/kernels/$(newest_kernel)[.-]*/build/.clang-format" ! -path '*.new/*' 2>/dev/null | sort -V | tail -n 1)
+	[ -n "$built" ] && kernel_style "${built%/build/.clang-format}"
+}
+# Which files have clang-format's style of the tree, and which the kernel's.
+# shellcheck disable=SC2034 # used by the git hook and by make format
+CPP_FILES='\.(cpp|hpp)$|^include/[^/]*\.h$|^qemu/init\.c$' KERNEL_FILES='^(kernel|tests/kmod|include/uapi)/.*\.[ch]$'
 
 # need_disk DIR MIB WHAT: fails early if the disk is too small.
 need_disk() {

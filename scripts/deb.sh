@@ -4,6 +4,7 @@
 # make deb: builds Debian packages of this tree in build/deb and checks them with lintian. DEBFULLNAME and DEBEMAIL set
 # the maintainer.
 set -euo pipefail
+export CCACHE_DISABLE=1 # a package is compiled anew
 . "$(dirname "$0")/common.sh"
 
 "$PEERDMA_ROOT/scripts/setup.sh" deb

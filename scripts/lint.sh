@@ -110,19 +110,19 @@ man_pages() {
 	scripts/manpages.py "$pages" && mandoc -T lint -W warning "$pages"/*.[1-8] scripts/debian/*.1
 }
 
-# What passed once is not looked at again: the cache has a name for each file with its headers and comments, the rules and the tool.
+# Skips a file whose preprocessed text, with comments, has passed before by the same options and version.
 tidied=$PEERDMA_CACHE/tidy
 tidy() {
 	mkdir -p "$tidied"
-	find "$tidied" -mtime +30 -delete
+	find "$tidied" -type f -mtime +30 -delete
 	# shellcheck disable=SC2016 # expanded by the inner shell
-	printf '%s\0' "$@" | passed=$tidied nodes=${TIDY_NODES:-225000} of="$(clang-tidy --version && clang-tidy --dump-config)" xargs -0 -n 1 -P "$(nproc)" bash -c '
-		set -o pipefail
-		flags="-std=c++20 -D_GNU_SOURCE -Iinclude -Iuser $(pkg-config --cflags-only-I libtracefs)"
-		name=$({ echo "$of $nodes $flags $1" && clang++ -E -C $flags "$1"; } | sha256sum | cut -c1-40) || exit
+	printf '%s\0' "$@" | passed=$tidied version="$(clang-tidy --version && clang-tidy --dump-config)" \
+		options="--quiet --warnings-as-errors=*" analyzer="-Xclang -analyzer-config -Xclang max-nodes=${TIDY_NODES:-225000}" \
+		flags="-std=c++20 -D_GNU_SOURCE -Iinclude -Iuser $(pkg-config --cflags-only-I libtracefs)" xargs -0 -n 1 -P "$(nproc)" bash -c '
+		set -fo pipefail
+		name=$({ echo "$version $options $flags $analyzer $1" && clang++ -E -C $flags "$1"; } | sha256sum | cut -c1-40) || exit
 		[ ! -e "$passed/$name" ] || exec touch "$passed/$name"
-		clang-tidy --quiet --warnings-as-errors="*" "$1" -- $flags -Xclang -analyzer-config -Xclang "max-nodes=$nodes" &&
-			touch "$passed/$name"' tidy
+		clang-tidy $options "$1" -- $flags $analyzer && touch "$passed/$name"' tidy
 }
 # A warning must fail: by default it does not.
 tidy_fails() {

@@ -23,6 +23,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     # Guest tests compile the examples; some of them do so for RDMA.
     (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/(?:docs|manpages|comments)\..*", ("host:.*", "guest:docs.*")),
+    (r"scripts/(?:format\.sh|hooks\.sh|pre-commit\.sh|compile_commands\.py|Containerfile)|\.clang-format", ("host:.*",)),
     (r"kernel/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
     (r"user/verbs/.*", ("host:.*", "group:rdma")),
@@ -35,7 +36,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"tests/meta/.*", ("meta", "host:changed_test|lab_test|tiers_test")),
     # cufile_ways runs these in a guest as well.
     (r"tests/host/cufile/(?:cufile_ways\.py|random_bytes\.hpp|conformance/.*)", ("host:.*", "guest:cufile_ways")),
-    # lab_test looks for names of kernels in all tests, docs_test for what no page may say, changed_test for who reads what,
+    # lab_test looks for names of kernels in all tests, docs_test for what no page may say, changed_test for which tests read a file,
     # tiers_test for the tiers.
     (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test|tiers_test",)),
     (r"tests/host/.*", ("host:.*",)),
@@ -175,7 +176,9 @@ def upstream(root: Path) -> str:
     try:
         branch = git(root, "symbolic-ref", "HEAD").strip()
         remote, _, there = git(root, "for-each-ref", "--format=%(upstream:remotename) %(upstream:remoteref)", branch).strip().partition(" ")
-        # From its own pushed copy the branch does not differ: compare it with the remote's default branch, if that is known.
+        if not remote and len(remotes := git(root, "remote").split()) == 1:
+            remote, there = remotes[0], branch
+        # From its own pushed copy, or without one, the branch does not differ: compare it with the remote's default branch, if that is known.
         if there == branch and (default := git(root, "for-each-ref", "--format=%(objectname)", f"refs/remotes/{remote}/HEAD").strip()):
             return git(root, "merge-base", "HEAD", default).strip()
         return git(root, "merge-base", "HEAD", "@{upstream}").strip()

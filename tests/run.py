@@ -150,7 +150,9 @@ def repeat_command(result: Result, boot: list[str]) -> str:
     if first == "host":
         program = next((path for path in built_host_tests() if path.stem == result.test), None)
         if program and re.fullmatch(r"[\w/]+\.[\w/]+", result.text):
-            return f"{build and f'PEERDMA_BUILD={build} '}{os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
+            made = "make -s -C tests most" if program.stem == "kernel_logic" else "scripts/user.sh host-tests-all"
+            again = f"{made} && {os.path.relpath(program, lab.ROOT)} --gtest_filter={result.text}"
+            return f"export PEERDMA_BUILD={build}; {again}" if build else again
         return " ".join(["make check GROUP=host", f"TEST={result.test}", *words])
     if first == "kernel":
         return " ".join([*(word for word in words if word.startswith("KSRC=")), "qemu/kernel.sh path", result.test])
@@ -294,10 +296,11 @@ class Choice:
         """Why a selected test is skipped, or ""."""
         if not test.is_on(k):
             return f"not for {k}: {test.notes['because']}"
-        elsewhere = variant == "debug" and not set(DEBUG_TOPOLOGIES) & set(test.words("topologies"))
-        if ((self.tier != "all" or self.short) and test.is_long(k, variant) or self.short and elsewhere
-                or self.short > 1 and test.is_long(k, variant, "longer")):
-            return f"long: make check K={k}{' DEBUG=1' if variant == 'debug' else ''} TEST={test.name}"
+        command = f"make check K={k}{' DEBUG=1' if variant == 'debug' else ''} TEST={test.name}"
+        if self.short and variant == "debug" and not set(DEBUG_TOPOLOGIES) & set(test.words("topologies")):
+            return f"its topology: {command}"
+        if (self.tier != "all" or self.short) and test.is_long(k, variant) or self.short > 1 and test.is_long(k, variant, "longer"):
+            return f"long: {command}"
         return ""
 
 

@@ -29,8 +29,8 @@ begins() {
 	soon 60 eval 'waits $begun || ! kill -0 $begun 2>/dev/null' || not_ok "a request is in flight: pdio ${*:2}"
 }
 
-# verdict FILE WORD...: what `peerdma explain` says behind these words, "-" if it does not: reason (its name), refused (the device that
-# refuses), backing (the last device), mapping
+# verdict FILE WORD...: prints these fields of `peerdma explain`, "-" for one that is not there: reason (its name), refused (the device
+# that refuses), backing (the last device), mapping
 verdict() {
 	peerdma explain "$1" | awk -v words="${*:2}" '
 		$1 == "reason" { sub(":", "", $2) }

@@ -317,7 +317,7 @@ static bool is_idle(struct dmacard_engine *engine)
 	return !memchr_inv(engine->copies, 0, sizeof(engine->copies));
 }
 
-/* @error: of those that lack bytes */
+/* @error: for copies with bytes left */
 static void end_copies(struct list_head *ended, int error)
 {
 	struct dmacard_copy *copy, *next;
@@ -472,11 +472,12 @@ void dmacard_engine_end(struct dmacard_engine *engine)
 	idle = is_idle(engine);
 	spin_unlock_irq(&engine->lock);
 	/*
-	 * QEMU's controller may crash QEMU if a command ends after a reset has freed its queues. A
-	 * function that is gone ends none.
+	 * QEMU may crash if a command completes after a reset has freed its queues. A removed function
+	 * completes none. A throttled drive takes seconds.
 	 */
-	if (!idle && readl(engine->regs + NVME_REG_CSTS) != ~0U)
-		wait_for_completion_timeout(&engine->idle, 2 * HZ);
+	if (!idle && readl(engine->regs + NVME_REG_CSTS) != ~0U &&
+	    !wait_for_completion_timeout(&engine->idle, 60 * HZ))
+		dev_warn(&engine->pdev->dev, "reset with commands under way\n");
 	free_irq(engine->irq, engine);
 	/* Without bus mastering a function that does not become idle in time begins no DMA. */
 	reset(engine);

@@ -48,7 +48,7 @@ static bool publish = true;
 module_param(publish, bool, 0444);
 
 struct exported {
-	struct exp_make is; /* its layout is protected by the dma-buf's resv */
+	struct exp_make is; /* layout and off are protected by the dma-buf's resv */
 	struct page *host; /* host memory that replaces a chunk of the GPU */
 	struct delayed_work arrival;
 	struct dma_fence *fence;

@@ -136,7 +136,8 @@ uint64_t ChunkCache::add(Load load, uint64_t storage)
 	return next_view_++;
 }
 
-// With the mutex held: whether its storage may have one more load, of `most` and of what memory the loads of others leave.
+// With the mutex held: whether its storage may have one more load. It may have `most`, and half of the memory that the loads of others
+// leave.
 bool ChunkCache::may_load(const View &view, size_t most) const
 {
 	const unsigned loading = view.storage->second.loading;

@@ -8,10 +8,10 @@
 //
 // All memory for chunks is there from the start. A request for which there is no other memory ends with -ENOMEM.
 //
-// A load may wait for storage that does not answer. After a second another worker takes the place of the one that waits. No storage
-// has more loads under way than there are workers, nor takes more than half of the chunks that those of others leave for its loads, so
-// the chunks of others go on. Of the views with requests the one with the fewest loads under way is next, and one that has none may have
-// one although its storage has as many as there are workers: a view whose loads take long delays itself.
+// A load may wait for storage that does not answer. After a second another worker takes the place of the one that waits. A storage has
+// at most as many loads under way as there are workers, and one more for a view that has none. They take at most half of the chunks that
+// those of other storages leave, so that these go on. The next request is of the view with the fewest loads under way: a view whose loads
+// take long delays itself.
 #pragma once
 
 #include <chrono>

@@ -160,8 +160,7 @@ void move_under(Exported &exported, Ends &ends)
 	unsigned under = 0, clean = 0, written = 0, failed = 0;
 	std::thread mover([&] {
 		for (unsigned i = 0; i < moves; i++) {
-			guest::within(std::chrono::seconds(20), [&] { return under_way.load(); });
-			under += under_way;
+			under += guest::within(std::chrono::seconds(20), [&] { return under_way.load(); });
 			const uint64_t left = exported.move();
 			clean += tap::gpu_is(left, len, poison);
 		}
@@ -184,8 +183,7 @@ void move_under(Exported &exported, Ends &ends)
 	ended = false;
 	std::thread again([&] {
 		for (unsigned i = 0; i < moves; i++) {
-			guest::within(std::chrono::seconds(20), [&] { return under_way.load(); });
-			under += under_way;
+			under += guest::within(std::chrono::seconds(20), [&] { return under_way.load(); });
 			exported.move();
 		}
 		ended = true;

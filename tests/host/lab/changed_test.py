@@ -69,8 +69,8 @@ def pages_select_their_tests() -> None:
 
 
 def a_test_selects_itself() -> None:
-    uring = next(path for path in GUESTS.values() if path.name == "uring").path.relative_to(ROOT)
-    assert guests(str(uring)) == {"uring"}
+    throttled = next(path for path in GUESTS.values() if path.name == "throttled").path.relative_to(ROOT)
+    assert guests(str(throttled)) == {"throttled"}
     program = next((ROOT / "tests").rglob("throttled.cpp")).relative_to(ROOT)
     assert "throttled" in guests(str(program)) and len(guests(str(program))) < 10
 
@@ -160,6 +160,8 @@ def without_an_upstream_everything_is_selected() -> None:
         clone = folder / "clone"
         (clone / "README.md").touch()
         assert "1 changed files" in Affected.of_changes(clone).text and not Affected.of_changes(clone).all
+        git(clone, "checkout", "-q", "-b", "fix", "--no-track")
+        assert "1 changed files" in Affected.of_changes(clone).text, "compared with the only remote's default branch"
         git(clone, "checkout", "-q", "--detach")
         assert Affected.of_changes(clone).all
 

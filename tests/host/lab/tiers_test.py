@@ -207,7 +207,8 @@ def that_command_has_what_the_run_had() -> None:
         assert command("kernel", f"{run.NEWEST} plain") == f"KSRC='/a b' qemu/kernel.sh path {run.NEWEST} plain"
         assert command("host", "unit") == f"make check GROUP=host TEST=unit KSRC='/a b' ACCEL=tcg BUILD={folder}"
         for case in ("A.B", "Large/A.B/0"):
-            assert command("host", "unit", case) == f"PEERDMA_BUILD={folder} {os.path.relpath(program, ROOT)} --gtest_filter={case}"
+            assert command("host", "unit", case) == (f"export PEERDMA_BUILD={folder}; scripts/user.sh host-tests-all && "
+                                                     f"{os.path.relpath(program, ROOT)} --gtest_filter={case}")
 
 
 def that_command_selects_what_failed_and_nothing_else() -> None:

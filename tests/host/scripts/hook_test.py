@@ -18,7 +18,7 @@ while not (ROOT / "qemu/lab.py").exists():
 sys.path[:0] = [str(ROOT / "tests/host")]
 import tap  # noqa: E402
 
-FILES = ("scripts/common.sh", "scripts/hooks.sh", "scripts/pre-commit.sh", "qemu/kernel.sh", "qemu/kernels.tbl", "qemu/kernel.config", ".clang-format")
+FILES = ("scripts/common.sh", "scripts/hooks.sh", "scripts/pre-commit.sh", "scripts/format.sh", "qemu/kernel.sh", "qemu/kernels.tbl", "qemu/kernel.config", ".clang-format")
 SPDX = "// SPDX-License-Identifier: MIT\n"
 
 
@@ -125,6 +125,40 @@ def a_format_of_its_own_is_refused() -> None:
     refuses("include/a.h", SPDX + "int   a( );\n", "clang-format")
 
 
+def another_version_of_the_formatter_is_named() -> None:
+    with with_hook() as repository:
+        other = repository.root / ".git/programs/clang-format"
+        other.parent.mkdir()
+        other.write_text("#!/bin/sh\n[ $1 = --version ] && echo clang-format version 19.1.7\n")
+        other.chmod(0o755)
+        repository.env["PATH"] = f"{other.parent}:{repository.env['PATH']}"
+        repository.stage("a.cpp", SPDX + "int   a( );\n")
+        done = repository.git("commit", "-qm", "x")
+        assert done.returncode == 0 and "clang-format: not checked, as it is not version 14" in done.stdout, done.stdout
+
+
+def what_differs_is_formatted() -> None:
+    needs("clang-format")
+    with with_hook() as repository:
+        repository.env["PEERDMA_CACHE"] = str(repository.root / ".cache")
+        for name in ("kept.cpp", "changed.cpp", "staged.hpp", "new.cpp", "kernel/a.c"):
+            repository.stage(name, SPDX + "int   a( );\n")
+        repository.git("reset", "-q", "new.cpp", "staged.hpp", "kernel/a.c")
+        repository.git("commit", "-q", "--no-verify", "-m", "x")
+        repository.stage("staged.hpp", SPDX + "int   b( );\n")
+        (repository.root / "changed.cpp").write_text(SPDX + "int   b( );\n")
+
+        def formatted() -> tuple[int, str, list[str]]:
+            done = subprocess.run(["scripts/format.sh"], cwd=repository.root, env=repository.env, capture_output=True, text=True)
+            names = (path.relative_to(repository.root) for path in repository.root.rglob("*.*pp"))
+            return done.returncode, done.stderr, sorted(str(name) for name in names if "  " not in (repository.root / name).read_text())
+        status, said, names = formatted()
+        assert status and "the cache has no kernel" in said, said
+        (repository.root / "kernel/a.c").unlink()
+        assert formatted()[0] == 0
+        assert names == formatted()[2] == ["changed.cpp", "new.cpp", "staged.hpp"], names
+
+
 def the_format_of_the_kernel_is_that_of_a_cached_one() -> None:
     needs("clang-format")
     text = SPDX + "int f(int x)\n{\n    return x;\n}\n"
@@ -203,6 +237,7 @@ def where_the_script_is_not_everything_is_committed() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, an_unused_import_is_refused,
                       a_program_that_is_missing_is_named, many_scripts_are_checked_on_all_cpus, a_format_of_its_own_is_refused,
+                      another_version_of_the_formatter_is_named, what_differs_is_formatted,
                       the_format_of_the_kernel_is_that_of_a_cached_one,
                       a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept,
                       the_hooks_of_other_repositories_are_kept, where_the_script_is_not_everything_is_committed]))
