@@ -1362,7 +1362,12 @@ TEST_F(Streams, WhatIsFixedIsReadAtOnce)
 
 TEST_F(Streams, ErrorsAreInTheResult)
 {
-	expect_ranges_refused(stream_);
+	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
+	size_ = 5000;
+	EXPECT_EQ(result_of_read(stream_), -5016);
+	size_ = 10;
+	file_ = -1;
+	EXPECT_EQ(result_of_read(stream_), -5022);
 	file_ = 10;
 	at_ = -1;
 	EXPECT_EQ(result_of_read(stream_), -5030) << "as hipFile's tests have it";

@@ -478,16 +478,6 @@ protected:
 		fake_sync(stream);
 		return result_;
 	}
-	// Past the end of registered memory, and before the start of the file.
-	void expect_ranges_refused(void *stream)
-	{
-		ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
-		size_ = 5000;
-		EXPECT_EQ(result_of_read(stream), -5016);
-		size_ = 10;
-		file_ = -1;
-		EXPECT_EQ(result_of_read(stream), -5022);
-	}
 
 	const std::string bytes_;
 	Device memory_;

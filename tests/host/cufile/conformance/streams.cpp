@@ -52,7 +52,12 @@ TEST_P(NamedStreams, InTheirOrder)
 
 TEST_P(NamedStreams, WhatIsWrong)
 {
-	expect_ranges_refused(on_);
+	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
+	size_ = 5000;
+	EXPECT_EQ(result_of_read(on_), -5016);
+	size_ = 10;
+	file_ = -1;
+	EXPECT_EQ(result_of_read(on_), -5022);
 	EXPECT_EQ(code(lib().cuFileStreamDeregister, on_), 5022) << "it was never registered";
 	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 16), 0);
 	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 0), 5022) << "it is registered already";
