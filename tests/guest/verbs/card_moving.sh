@@ -11,6 +11,7 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
+afresh # no driver has the GPU
 gpu=$(gpu_bdf)
 of_gpu=/sys/bus/pci/devices/$gpu/driver_override
 modprobe -d "$LAB_KERNEL" ib_uverbs || bail "no ib_uverbs"
@@ -18,7 +19,7 @@ ip link set lo up
 card_begins 10.9.1.1
 few_drivers
 insmod "$(dirname "$LAB_MODULE")/kmod/expstand.ko" publish=0 || bail "expstand.ko"
-echo expstand >"$of_gpu" && echo "$gpu" >/sys/bus/pci/drivers_probe || bail "the stand-in has no GPU"
+echo expstand >"$of_gpu" && echo "$gpu" >/sys/bus/pci/drivers_probe && [ -e "/sys/bus/pci/drivers/expstand/$gpu" ] || bail "the stand-in has no GPU"
 
 host dma-mark >/dev/null
 relay moving dmacard0
