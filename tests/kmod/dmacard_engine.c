@@ -472,8 +472,8 @@ void dmacard_engine_end(struct dmacard_engine *engine)
 	idle = is_idle(engine);
 	spin_unlock_irq(&engine->lock);
 	/*
-	 * QEMU may crash if a command completes after a reset has freed its queues. A removed function
-	 * completes none. A throttled drive takes seconds.
+	 * QEMU may crash if a command completes after a reset has freed its queues. A removed
+	 * function completes none. A throttled drive takes seconds.
 	 */
 	if (!idle && readl(engine->regs + NVME_REG_CSTS) != ~0U &&
 	    !wait_for_completion_timeout(&engine->idle, 60 * HZ))
