@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154 # lib.sh assigns $mib, the test $program
-# Sourced after lib.sh by tests of memory that another driver has allocated in the GPU's BAR: import.sh and nvidia.sh. The test sets
-# program=(NAME ARGUMENT...), a program with the cases of tests/guest/memory/foreign.hpp.
+# Sourced after lib.sh by tests of memory that another driver has allocated in the GPU's BAR: import.sh, nvidia.sh and card_moving.sh. For
+# `part` the test sets program=(NAME ARGUMENT...), a program with the cases of tests/guest/memory/foreign.hpp.
 
 GPU=$(gpu_bdf)
 export GPU

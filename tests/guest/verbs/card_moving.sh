@@ -10,16 +10,14 @@
 # timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/foreign.sh"
 
 afresh # no driver has the GPU
-gpu=$(gpu_bdf)
-of_gpu=/sys/bus/pci/devices/$gpu/driver_override
 modprobe -d "$LAB_KERNEL" ib_uverbs || bail "no ib_uverbs"
 ip link set lo up
 card_begins 10.9.1.1
 few_drivers
-insmod "$(dirname "$LAB_MODULE")/kmod/expstand.ko" publish=0 || bail "expstand.ko"
-echo expstand >"$of_gpu" && echo "$gpu" >/sys/bus/pci/drivers_probe && [ -e "/sys/bus/pci/drivers/expstand/$gpu" ] || bail "the stand-in has no GPU"
+insmod "$modules/kmod/expstand.ko" publish=0 && bind_to expstand && [ -e "/sys/bus/pci/drivers/expstand/$GPU" ] || bail "the stand-in has no GPU"
 
 host dma-mark >/dev/null
 relay moving dmacard0
@@ -27,8 +25,7 @@ check "by the function's own DMA" grep -q '^ok gpu0 [1-9]' <(host dma)
 same "nothing is attached, pinned or mapped any more, and no call was wrong" "0 0 0 0" \
 	"$(cd /sys/kernel/debug/expstand && cat attached pinned mapped wrong | paste -sd ' ')"
 umount /etc/libibverbs.d
-echo "$gpu" >/sys/bus/pci/drivers/expstand/unbind
-echo >"$of_gpu"
 check "the stand-in goes" soon 5 rmmod expstand
+afresh
 cards_end
 plan $tap_n

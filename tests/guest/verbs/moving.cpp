@@ -30,7 +30,6 @@ constexpr uint64_t len = 1 << 20;
 // Places of the memory in the GPU.
 constexpr std::array<uint64_t, 4> places = {0, 3 << 20, 7 << 20, 12 << 20};
 constexpr const char *poison = "byte:221"; // of expstand
-constexpr int access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 /// The memory of the exporter.
 class Exported
@@ -149,15 +148,16 @@ void move_between(Exported &exported, Ends &ends)
 	}
 }
 
-/// While requests are under way: each ends, at whatever places its bytes were.
-void move_under(Exported &exported, Ends &ends)
+/// While requests for all bytes are under way: each ends, at whatever places the bytes were. `ends` has the bytes, and so has the memory
+/// after a WRITE.
+void move_under(Exported &exported, Ends &ends, enum ibv_wr_opcode opcode)
 {
 	constexpr unsigned moves = 24;
-	fill(exported.place(), pattern(20));
-	report(ends.run(IBV_WR_RDMA_READ, 0, len) == IBV_WC_SUCCESS, "moved under WRITEs: what is written");
-	fill(exported.place(), "byte:7");
+	const bool reads = opcode == IBV_WR_RDMA_READ;
+	const std::string what = std::string("moved under ") + (reads ? "READs: " : "WRITEs: ");
+	const std::vector<uint8_t> expected = ends.bytes;
 	std::atomic<bool> ended = false, under_way = false;
-	unsigned under = 0, clean = 0, written = 0, failed = 0;
+	unsigned under = 0, clean = 0, requests = 0, failed = 0, wrong = 0;
 	std::thread mover([&] {
 		for (unsigned i = 0; i < moves; i++) {
 			under += guest::within(std::chrono::seconds(20), [&] { return under_way.load(); });
@@ -166,43 +166,22 @@ void move_under(Exported &exported, Ends &ends)
 		}
 		ended = true;
 	});
-	while (!ended || written < 2) {
+	while (!ended || requests < 2) {
+		if (reads)
+			std::memset(ends.bytes.data(), 0, len);
 		under_way = true;
-		failed += ends.run(IBV_WR_RDMA_WRITE, 0, len) != IBV_WC_SUCCESS;
-		under_way = false;
-		written++;
-	}
-	mover.join();
-	report(!failed, "moved under WRITEs: each ends well", to_string(failed) + " of " + to_string(written));
-	report(under == moves, "moved under WRITEs: they were under way", to_string(under));
-	report(clean == moves, "moved under WRITEs: none comes to a place that was left",
-	       to_string(clean) + " of " + to_string(moves));
-	report(gpu_has(exported.place(), 0, len, pattern(20)), "moved under WRITEs: each byte is at the last place");
-	// The other direction: each READ has the bytes, wherever they were.
-	under = written = failed = 0;
-	ended = false;
-	std::thread again([&] {
-		for (unsigned i = 0; i < moves; i++) {
-			under += guest::within(std::chrono::seconds(20), [&] { return under_way.load(); });
-			exported.move();
-		}
-		ended = true;
-	});
-	const std::vector<uint8_t> expected = ends.bytes;
-	unsigned wrong = 0;
-	while (!ended || written < 2) {
-		std::memset(ends.bytes.data(), 0, len);
-		under_way = true;
-		failed += ends.run(IBV_WR_RDMA_READ, 0, len) != IBV_WC_SUCCESS;
+		failed += ends.run(opcode, 0, len) != IBV_WC_SUCCESS;
 		under_way = false;
 		wrong += ends.bytes != expected;
-		written++;
+		requests++;
 	}
-	again.join();
-	report(!failed, "moved under READs: each ends well", to_string(failed) + " of " + to_string(written));
-	report(under == moves, "moved under READs: they were under way", to_string(under));
-	report(!wrong, "moved under READs: each has every byte", to_string(wrong) + " of " + to_string(written));
-	report(gpu_has(exported.place(), 0, len, pattern(20)), "moved under READs: each byte is at the last place");
+	mover.join();
+	report(!failed, what + "each ends well", to_string(failed) + " of " + to_string(requests));
+	report(under == moves, what + "they were under way", to_string(under));
+	report(!wrong, what + "host memory has every byte", to_string(wrong) + " of " + to_string(requests));
+	report(clean == moves, what + "none comes to a place that was left",
+	       to_string(clean) + " of " + to_string(moves));
+	report(gpu_has(exported.place(), 0, len, pattern(20)), what + "each byte is at the last place");
 }
 
 } // namespace
@@ -214,7 +193,11 @@ int main(int argc, char **argv)
 	Exported exported;
 	Ends ends(argv[1], exported.fd());
 	move_between(exported, ends);
-	move_under(exported, ends);
+	fill(exported.place(), pattern(20));
+	report(ends.run(IBV_WR_RDMA_READ, 0, len) == IBV_WC_SUCCESS, "moved under requests: the bytes");
+	fill(exported.place(), "byte:7");
+	move_under(exported, ends, IBV_WR_RDMA_WRITE);
+	move_under(exported, ends, IBV_WR_RDMA_READ);
 	report(ends.events() > 0, "completions came by events");
 	return tap::end();
 }

@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // Retries of unanswered requests. soft-RoCE retries forever with 7, which a busy machine needs.
 inline uint8_t retries = 7;
+constexpr int access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 constexpr enum ibv_wc_status no_completion = IBV_WC_RESP_TIMEOUT_ERR; // which no device here reports
 
 [[noreturn]] inline void die(const std::string &what) { raw::die(what); }

@@ -48,7 +48,6 @@ using namespace queue;
 constexpr uint64_t page = 4096, mib = 1 << 20;
 // The region is a part of the buffer; the bytes around it must not change.
 constexpr uint64_t margin = 8 * page, region_len = 65 * mib + 100, buf_len = region_len / page * page + 3 * margin;
-constexpr int access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 // --- GPU memory
 
