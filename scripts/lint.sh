@@ -84,19 +84,6 @@ layers() {
 	done
 }
 
-spdx() {
-	local file bad=0
-	for file in "${all_files[@]}"; do
-		case $file in
-		*.md | *.json | *.csv | LICENSE* | .gitignore | .clang-* | *.svg | *.map | *.abi) continue ;;
-		tests/fuzz/*corpus/*) continue ;; # fuzzer input, used byte by byte
-		scripts/debian/*.install | scripts/debian/*.manpages | scripts/debian/source/format) continue ;; # lists of paths, which have no comments
-		esac
-		head -n 5 "$file" | grep -q SPDX-License-Identifier || { echo "$file has no SPDX line"; bad=1; }
-	done
-	return $bad
-}
-
 # The kernel's checker of these comments; 7.2's is not part of its build tree. It does not know comments beside
 # enumerators, which make docs checks.
 kernel_doc() {
@@ -147,7 +134,7 @@ lint "user: includes" scripts/includes.py
 lint "shell: shellcheck" shellcheck -S warning -x -P SCRIPTDIR "${shell_files[@]}"
 lint "python: pyflakes" pyflakes3 "${python_files[@]}"
 lint "all: codespell" codespell -L "$CODESPELL_KNOWS" "${all_files[@]}"
-lint "all: SPDX" spdx
+lint "all: SPDX" scripts/spdx.sh "${all_files[@]}"
 lint "man: mandoc" man_pages
 lint "lib: ABI" scripts/abi.sh
 lint "arm64: peerdma-viewd and its unit tests" scripts/arm64.sh

@@ -57,13 +57,5 @@ run shellcheck "shellcheck -S warning -x -P SCRIPTDIR" "${shell[@]}"
 run "python: syntax" "python3 -m py_compile" "${python[@]}"
 run "python: pyflakes" pyflakes3 "${python[@]}"
 run codespell "codespell -L $CODESPELL_KNOWS" "${staged[@]}"
-for file in "${staged[@]}"; do
-	case $file in *.c | *.h | *.cpp | *.hpp | *.sh | *.py | *Makefile)
-		head -n 5 "$file" | grep -q SPDX-License-Identifier || {
-			echo "pre-commit: $file: no SPDX line in its first 5 lines"
-			failed=1
-		}
-		;;
-	esac
-done
+PATH=$root/scripts:$PATH run SPDX spdx.sh "${staged[@]}"
 exit $failed

@@ -23,7 +23,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     # Guest tests compile the examples; some of them do so for RDMA.
     (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/(?:docs|manpages|comments)\..*", ("host:.*", "guest:docs.*")),
-    (r"scripts/(?:format\.sh|hooks\.sh|pre-commit\.sh|compile_commands\.py|Containerfile)|\.clang-format", ("host:.*",)),
+    (r"scripts/(?:format\.sh|hooks\.sh|pre-commit\.sh|spdx\.sh|compile_commands\.py|Containerfile)|\.clang-format", ("host:.*",)),
     (r"kernel/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
     (r"user/verbs/.*", ("host:.*", "group:rdma")),

@@ -18,7 +18,7 @@ while not (ROOT / "qemu/lab.py").exists():
 sys.path[:0] = [str(ROOT / "tests/host")]
 import tap  # noqa: E402
 
-FILES = ("scripts/common.sh", "scripts/hooks.sh", "scripts/pre-commit.sh", "scripts/format.sh", "qemu/kernel.sh", "qemu/kernels.tbl", "qemu/kernel.config", ".clang-format")
+FILES = ("scripts/common.sh", "scripts/hooks.sh", "scripts/pre-commit.sh", "scripts/spdx.sh", "scripts/format.sh", "qemu/kernel.sh", "qemu/kernels.tbl", "qemu/kernel.config", ".clang-format")
 SPDX = "// SPDX-License-Identifier: MIT\n"
 
 
@@ -79,6 +79,8 @@ def refuses(name: str, text: str, says: str) -> None:
 
 def a_file_without_a_license_is_refused() -> None:
     refuses("a.py", "x = 1\n", "a.py: no SPDX line")
+    refuses("kernel/.clang-format", "DisableFormat: true\n", "kernel/.clang-format: no SPDX line")
+    refuses("a.conf", "x = 1\n", "a.conf: no SPDX line")
 
 
 def wrong_syntax_is_refused() -> None:
