@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include "view/crc32c.hpp"
 
 namespace viewd
 {
@@ -46,12 +49,14 @@ std::string get(const fs::path &path)
 	return value;
 }
 
-void make_folder(const fs::path &path)
+// Returns whether it was not there before.
+bool make_folder(const fs::path &path)
 {
 	std::error_code error;
-	fs::create_directory(path, error);
+	const bool is_new = fs::create_directory(path, error);
 	if (error)
 		fail(path, error.value());
+	return is_new;
 }
 
 // Returns why it is not there afterwards.
@@ -69,6 +74,15 @@ std::vector<std::string> names_in(const fs::path &path, std::error_code &error)
 	for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator(); at.increment(error))
 		names.push_back(at->path().filename());
 	return names;
+}
+
+// Of a device's namespace. The kernel gives each new namespace a random UUID, and a host that has reconnected removes a namespace whose
+// UUID has changed. The NQN is part of it: hosts refuse a UUID of two subsystems, and two machines may have copies of one state folder.
+// Version 8: RFC 9562 leaves the other bits to the program.
+std::string uuid_of(const std::string &nqn, const std::string &serial)
+{
+	return fmt::format("{:08x}-{}-8{}-8{}-00{}", view::crc32c(std::as_bytes(std::span(nqn))), serial.substr(0, 4),
+			   serial.substr(4, 3), serial.substr(7, 3), serial.substr(10));
 }
 
 // What is not there has no names.
@@ -109,6 +123,13 @@ Nvmet::Nvmet(fs::path root, const std::vector<NvmetPort> &ports) : root_(std::mo
 		make_port(port);
 }
 
+Nvmet::~Nvmet()
+{
+	std::error_code ignored;
+	for (const fs::path &path : made_)
+		fs::remove(path, ignored);
+}
+
 void Nvmet::make_port(const NvmetPort &port)
 {
 	const std::vector<std::string> there = names_in(root_ / "ports");
@@ -124,12 +145,20 @@ void Nvmet::make_port(const NvmetPort &port)
 	while (std::ranges::find(there, std::to_string(free)) != there.end())
 		free++;
 	const fs::path at = root_ / "ports" / std::to_string(free);
-	make_folder(at);
+	make_owned(at);
 	set(at / "addr_trtype", port.transport);
 	set(at / "addr_adrfam", port.address.find(':') == std::string::npos ? "ipv4" : "ipv6");
 	set(at / "addr_traddr", port.address);
 	set(at / "addr_trsvcid", port.service);
 	port_numbers_.push_back(std::to_string(free));
+}
+
+void Nvmet::make_owned(const fs::path &path)
+{
+	if (!make_folder(path))
+		return;
+	const std::lock_guard lock(mutex_);
+	made_.push_back(path);
 }
 
 void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,
@@ -146,7 +175,7 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid
 		set(subsystem / "attr_serial", serial);
 	set(subsystem / "attr_allow_any_host", "0");
 	for (const std::string &host : hosts) {
-		make_folder(root_ / "hosts" / host);
+		make_owned(root_ / "hosts" / host);
 		const fs::path link = subsystem / "allowed_hosts" / host;
 		if (const std::error_code error = make_link(root_ / "hosts" / host, link))
 			fail(link, error.value());
@@ -158,12 +187,17 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid
 		if (get(space / "enable") == "1")
 			set(space / "enable", "0");
 		set(space / "device_path", device);
+		set(space / "device_uuid", uuid_of(nqn, serial));
 		set(space / "enable", "1");
 	}
 	if (may_more(nqn, hosts))
 		throw std::runtime_error(
 			fmt::format("{}: hosts that may no longer connect cannot be removed", subsystem.string()));
-	// The last: from here on hosts may connect. The first subsystem of a port opens it.
+}
+
+void Nvmet::open(const std::string &nqn)
+{
+	const fs::path subsystem = root_ / "subsystems" / nqn;
 	for (const std::string &number : port_numbers_) {
 		const fs::path port = root_ / "ports" / number;
 		if (const std::error_code error = make_link(subsystem, port / "subsystems" / nqn))

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,19 @@ public:
 	// root: of the target in configfs. Makes the ports that are not there, and finds what services before have exported. Throws
 	// std::runtime_error.
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
+	// Removes the ports and hosts that it has made, if no other subsystem uses them.
+	~Nvmet();
 
-	// A subsystem of one namespace, to which these hosts may connect. serial: 20 characters, of the subsystem; it tells what this
-	// service or one before has exported from what an administrator has. nsid: the namespace's number, 1 to 1024. A host that
-	// reconnects sends its queued reads to the number that it knows, so the number must differ from that of the device before. Throws
+	// A subsystem of one namespace, to which these hosts may connect once it is open. serial: 20 hexadecimal digits, of the subsystem; it tells what
+	// this service or one before has exported from what an administrator has. The namespace's UUID is made of it and the NQN, so that a
+	// host that waits for the target finds the namespace as it was. nsid: the namespace's number, 1 to 1024. A host that reconnects
+	// sends its queued reads to the number that it knows, so the number must differ from that of the device before. Throws
 	// std::runtime_error.
 	void add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,
 		 const std::vector<std::string> &hosts);
+	// Lets its hosts connect. The first subsystem of a port opens that, and the target refuses hosts of others that are not there yet:
+	// since Linux 6.10 such a host gives up. Throws std::runtime_error.
+	void open(const std::string &nqn);
 	// Disconnects all hosts of what was exported with this serial, if that has another NQN or lets more connect than these. Before
 	// the device answers again, as it may have held reads of a host that is no longer allowed. Throws std::runtime_error.
 	void close_if_more(const std::string &serial, const std::string &nqn, const std::vector<std::string> &hosts);
@@ -42,12 +49,16 @@ public:
 
 private:
 	void make_port(const NvmetPort &port);
+	// A folder that the destructor removes, unless it was there before.
+	void make_owned(const std::filesystem::path &path);
 	void close(const std::string &nqn) noexcept;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;
 	std::vector<std::string> port_numbers_;
 	std::multimap<std::string, std::string> left_; // at the start: NQNs, by serials
+	std::mutex mutex_;                             // protects made_
+	std::vector<std::filesystem::path> made_;      // ports and hosts that were not there before
 };
 
 } // namespace viewd

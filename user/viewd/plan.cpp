@@ -29,6 +29,8 @@ void Plan::fill()
 
 bool Plan::on_read(uint64_t begin, uint64_t end)
 {
+	if (begin == end)
+		return false;
 	// A part counts as read with its last byte. One that the plan has twice is read twice.
 	const auto holds = [&](const Part &part) {
 		return begin / ChunkCache::chunk_size == part.chunk && begin < part.end;

@@ -30,7 +30,7 @@ public:
 
 	explicit Plan(std::vector<Range> ranges);
 
-	// A read of bytes [begin, end) of the data arrives. Returns whether it is of what comes next.
+	// A read of bytes [begin, end) of the data arrives. Returns whether it is of what comes next; one of no bytes is not.
 	bool on_read(uint64_t begin, uint64_t end);
 	// The next chunk to prefetch, if there are fewer than `most` that this has returned and that were not read yet, beside one that is
 	// being read.

@@ -113,7 +113,9 @@ template <class Work> void for_each_at_once(const std::vector<std::string> &name
 		std::rethrow_exception(first);
 }
 
-// NAME.device: the cookie of a view's device, and the CRC of the header that it has. It is written before the device is made.
+// NAME.device: the cookie of a view's device, and the CRC of the header that it has. It is written before the device is made, and stays
+// until the view is withdrawn. What hosts know of a device (serial, number and UUID) is made of the cookie: a host that waits for the
+// target finds a device with the same header as it was, though another service may have made it.
 struct DeviceRecord {
 	uint64_t cookie = 0;
 	uint32_t header = 0;
@@ -172,7 +174,8 @@ struct Service::Published {
 	std::optional<view::Sequence> files;
 	std::unique_ptr<ServedView> served;
 	std::unique_ptr<BlockDevice> device;
-	bool is_running = false; // the thread; protected by the mutex
+	bool is_running = false;  // the thread; protected by the mutex
+	bool is_starting = false; // the others wait for it; protected by Service::start_mutex_
 	std::condition_variable has_run;
 	std::vector<view::Source *> scanned; // files that its thread reads; protected by the mutex
 	// The view's thread has begun to take over or remove the device that an earlier service left; protected by the mutex.
@@ -290,6 +293,10 @@ Service::Service(const Options &options, BlockDevices &devices, std::unique_ptr<
 	try {
 		publish_saved();
 		reload();
+		const std::scoped_lock lock(mutex_, start_mutex_);
+		is_constructed_ = true;
+		starting_--;
+		have_started_.notify_all();
 	} catch (...) {
 		stop_all();
 		throw;
@@ -437,13 +444,14 @@ void Service::discard_left(const std::set<std::string> &unread)
 	for (const auto &[name, is_defined] : left)
 		names.push_back(name);
 	for_each_at_once(names, [&](const std::string &name) {
-		try_remove_left(name);
-		if (!left.at(name))
+		if (left.at(name))
+			try_remove_left(name);
+		else
 			forget(name);
 	});
 }
 
-// With the mutex held: devices that a service before has left for views that this one does not know.
+// With the mutex held: views of a service before that this one does not know, each of which may have a device still.
 size_t Service::count_held() const
 {
 	if (is_left_discarded_)
@@ -504,10 +512,16 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 		return;
 	}
 	Published &view = *(views_[conf.name] = std::make_unique<Published>(conf, origin));
+	if (!is_constructed_) {
+		const std::lock_guard lock(start_mutex_);
+		view.is_starting = true;
+		starting_++;
+	}
 	const std::lock_guard view_lock(view.mutex);
 	try {
 		view.thread = std::thread([this, &view] {
 			run(view);
+			has_started(view);
 			{
 				const std::lock_guard lock(view.mutex);
 				view.is_running = false;
@@ -518,6 +532,7 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 	} catch (const std::exception &error) {
 		view.state = State::failed;
 		view.error = fmt::format("no thread for it: {}", error.what());
+		has_started(view);
 		// Otherwise reads of the device that was left would wait for ever.
 		try_remove_left(conf.name);
 	}
@@ -553,8 +568,6 @@ void Service::end(const std::string &name, Clock::time_point until)
 		return;
 	}
 	close_files(std::move(ending.view));
-	// The one that a service before has left too, if this one has not taken it over yet.
-	try_remove_left(name);
 	forget(name);
 }
 
@@ -575,7 +588,6 @@ void Service::end_later()
 			const bool has_ended = ending->second.view->end(Clock::now());
 			if (has_ended) {
 				close_files(std::move(ending->second.view));
-				try_remove_left(ending->first);
 				forget(ending->first);
 			}
 			lock.lock();
@@ -593,13 +605,16 @@ void Service::end_later()
 	}
 }
 
-// Removes what the folder keeps of a view that is there no more.
-void Service::forget(const std::string &name)
+// Removes what there is of a view that is not published any more: the device that a service before has left, if this one has not taken it
+// over yet, and what the folder keeps.
+void Service::forget(const std::string &name) noexcept
 {
 	try {
-		folder_->remove_all(name, {".scan", index_prefix});
-	} catch (const std::exception &) {
+		remove_left(name);
+		folder_->remove_all(name, {".device", ".scan", index_prefix});
+	} catch (const std::exception &error) {
 		// The next service finds what is left.
+		std::fprintf(stderr, "peerdma-viewd: %s: %s\n", name.c_str(), error.what());
 	}
 }
 
@@ -654,10 +669,9 @@ void Service::reload()
 		const std::lock_guard lock(mutex_);
 		conf_error_ = fmt::format("{}: {}", options_.conf_dir.string(), error.code().message());
 		if (const size_t held = count_held())
-			conf_error_ +=
-				fmt::format("; devices that a service before has left: {}; their reads wait until "
-					    "peerdma-viewd is reloaded",
-					    held);
+			conf_error_ += fmt::format("; views that a service before has published: {}; their reads wait "
+						   "until peerdma-viewd is reloaded",
+						   held);
 		return;
 	}
 	ask_storage();
@@ -817,14 +831,30 @@ void Service::run(Published &view)
 	}
 }
 
+// The others need not wait for it any more.
+void Service::has_started(Published &view)
+{
+	const std::lock_guard lock(start_mutex_);
+	if (std::exchange(view.is_starting, false) && --starting_ == 0)
+		have_started_.notify_all();
+}
+
+// On the view's thread, when it is ready for its hosts. A host that reconnects after the port has opened must find its view.
+void Service::wait_for_others(Published &view)
+{
+	has_started(view);
+	std::unique_lock lock(start_mutex_);
+	while (starting_ && !view.stop && Clock::now() < begun_ + options_.start_patience)
+		have_started_.wait_for(lock, std::chrono::milliseconds(50));
+}
+
 // Removes the device that a service before has left for this view, if there is one, and which this one has not taken over: its
-// requests would wait for ever. Returns whether there was one.
+// requests would wait for ever. Its record stays: if the view has the same header again, the next device has the same cookie. Returns
+// whether there was one.
 bool Service::remove_left(const std::string &name)
 {
 	const DeviceRecord record = DeviceRecord::parse(folder_->read(name, ".device"));
-	const bool was_left = record.cookie && devices_.remove_left(name, record.cookie);
-	folder_->remove(name, ".device");
-	return was_left;
+	return record.cookie && devices_.remove_left(name, record.cookie);
 }
 
 void Service::try_remove_left(const std::string &name) noexcept
@@ -832,7 +862,7 @@ void Service::try_remove_left(const std::string &name) noexcept
 	try {
 		remove_left(name);
 	} catch (const std::exception &error) {
-		// Its record stays: the next service tries again.
+		// The next service tries again.
 		std::fprintf(stderr, "peerdma-viewd: %s: %s\n", name.c_str(), error.what());
 	}
 }
@@ -903,6 +933,7 @@ void Service::save_later(Published &view, const Unsaved &unsaved)
 // Returns false if the view is being ended.
 bool Service::discard_stale(Published &view)
 {
+	has_started(view); // its hosts have lost what they had
 	if (!view.take_left())
 		return false;
 	if (!remove_left(view.conf.name))
@@ -991,9 +1022,30 @@ Service::Unsaved Service::scan(Published &view)
 		view.files.emplace(std::move(files));
 		view.served = std::make_unique<ServedView>(cache_, *view.files, header, identities, view.conf.prefetch);
 	}
+	std::unique_ptr<BlockDevice> device = serve(view, header_sum);
+	if (!device)
+		return {};
+	if (!device->nqn().empty())
+		wait_for_others(view);
+	device->open();
+	const std::lock_guard lock(view.mutex);
+	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
+	if (view.note.empty())
+		view.note = device->note();
+	if (view.note.empty() && !unsaved.empty())
+		view.note = not_saved;
+	view.device = std::move(device);
+	view.state = State::published;
+	return unsaved;
+}
+
+// On the view's thread. Returns nothing if it was stopped.
+std::unique_ptr<BlockDevice> Service::serve(Published &view, uint32_t header_sum)
+{
+	const std::string &name = view.conf.name;
 	const Turn turn(turns_, view.files->storage(), view.stop);
 	if (!turn || !view.take_left())
-		return {};
+		return nullptr;
 	DeviceRecord record = DeviceRecord::parse(folder_->read(name, ".device"));
 	if (record.cookie && record.header != header_sum) {
 		discard_stale(view);
@@ -1004,16 +1056,7 @@ Service::Unsaved Service::scan(Published &view)
 		folder_->write(name, ".device", record.text());
 	}
 	// It is read before this returns: the kernel looks for partitions.
-	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, record.cookie);
-	const std::lock_guard lock(view.mutex);
-	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
-	if (view.note.empty())
-		view.note = device->note();
-	if (view.note.empty() && !unsaved.empty())
-		view.note = not_saved;
-	view.device = std::move(device);
-	view.state = State::published;
-	return unsaved;
+	return devices_.serve(*view.served, view.conf, record.cookie);
 }
 
 } // namespace viewd

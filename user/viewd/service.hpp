@@ -5,7 +5,7 @@
 // A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.index-N, the index of its N-th file, if that is
 // compressed; NAME.device, a number that its device carries, with what it had; and, of a view that was published by a request, NAME.conf,
 // what it is made of. Its file .remainder has the last of those numbers modulo BlockDevices::cookie_period. A service that begins anew
-// after one that was killed goes on from there, with the same devices if the kernel has kept them.
+// goes on from there: after one that was killed with the same devices if the kernel has kept them, else with devices of the same numbers.
 //
 // Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
 // not valid is not followed: a view that an earlier one has published stays.
@@ -48,6 +48,8 @@ class BlockDevice
 {
 public:
 	virtual ~BlockDevice() = default;
+	// Lets hosts connect to it, if it is exported. Throws std::runtime_error.
+	virtual void open() {}
 	virtual std::string path() const = 0;
 	virtual std::string nqn() const { return ""; }  // by which hosts connect to it; "": it is not exported
 	virtual std::string note() const { return ""; } // what its user should know, in words
@@ -96,6 +98,8 @@ public:
 		unsigned workers = 2;
 		// How long a call, and the end of the process, wait for storage.
 		std::chrono::milliseconds patience{2'000}, last_patience{10'000};
+		// At the start: how long exported views that are ready wait for others.
+		std::chrono::milliseconds start_patience{10'000};
 	};
 
 	// Publishes what the folder has and what is defined. Throws std::runtime_error if the folder cannot be used.
@@ -148,12 +152,15 @@ private:
 	void ask_storage();
 	void stop_all();
 	void run(Published &view);
+	void has_started(Published &view);
+	void wait_for_others(Published &view);
 	// The files of the folder that could not be written: their kinds and texts.
 	using Unsaved = std::vector<std::pair<std::string, std::string>>;
 	Unsaved scan(Published &view);
+	std::unique_ptr<BlockDevice> serve(Published &view, uint32_t header_sum);
 	void save_later(Published &view, const Unsaved &unsaved);
 	void write(const std::string &name, const Unsaved &files) const;
-	void forget(const std::string &name);
+	void forget(const std::string &name) noexcept;
 	bool remove_left(const std::string &name);
 	void try_remove_left(const std::string &name) noexcept;
 	bool discard_stale(Published &view);
@@ -163,11 +170,16 @@ private:
 	unsigned next_remainder();
 
 	const Options options_;
+	const Clock::time_point begun_ = Clock::now();
 	const std::unique_ptr<const StateFolder> folder_;
 	BlockDevices &devices_;
 	view::Decompressors decompressors_;
 	ChunkCache cache_;
-	Turns turns_;                // to scan, of views; each takes one for a while
+	Turns turns_;            // to scan, of views; each takes one for a while
+	std::mutex start_mutex_; // protects starting_ and Published::is_starting; no other is taken with it held
+	std::condition_variable have_started_;
+	// Views of the start that have neither what they serve nor failed, and whose files are not read for that; and the constructor.
+	size_t starting_ = 1;
 	std::mutex remainder_mutex_; // protects the file of the last cookie's remainder
 	std::mutex change_mutex_;    // serializes publish(), withdraw() and reload(); protects is_left_discarded_
 	// Whether what services before have left of views that are gone was removed: once the definitions can be read.
@@ -177,7 +189,7 @@ private:
 	std::map<std::string, Ending> ending_; // none of these is in views_
 	std::condition_variable has_ending_, has_closed_;
 	std::list<std::string> closing_; // views whose files are being closed, which may wait for the storage too
-	bool is_stopped_ = false;
+	bool is_stopped_ = false, is_constructed_ = false;
 	std::map<std::string, std::string> bad_definitions_; // by the name of the view: what is wrong
 	std::string conf_error_;
 	std::thread ender_; // ends those in ending_

@@ -53,6 +53,11 @@ public:
 		if (nvmet_)
 			nvmet_->remove(nqn_);
 	}
+	void open() override
+	{
+		if (nvmet_)
+			nvmet_->open(nqn_);
+	}
 	std::string path() const override { return device_->path(); }
 	std::string nqn() const override { return nvmet_ ? nqn_ : ""; }
 	std::string note() const override { return note_; }

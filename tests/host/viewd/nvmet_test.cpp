@@ -28,11 +28,8 @@ protected:
 		put("ports/1/addr_trtype", "rdma");
 		put("ports/1/addr_traddr", "192.0.2.1");
 		put("ports/1/addr_trsvcid", "4420");
-		put("subsystems/q/attr_allow_any_host", "1");
-		put("subsystems/q/attr_serial", "random");
-		put("subsystems/q/namespaces/1/enable", "0");
-		put("subsystems/q/namespaces/1/device_path", "");
-		fs::create_directories(root / "subsystems/q/allowed_hosts");
+		make_subsystem("q");
+		make_namespace("q", "1");
 		fs::create_directories(root / "hosts");
 	}
 	~NvmetTree() override { fs::remove_all(root); }
@@ -42,16 +39,39 @@ protected:
 		fs::create_directories((root / name).parent_path());
 		std::ofstream(root / name) << text;
 	}
+	std::string get(const std::string &name) const
+	{
+		std::string text;
+		std::ifstream(root / name) >> text;
+		return text;
+	}
+	// As the kernel fills new folders.
+	void make_subsystem(const std::string &nqn)
+	{
+		put("subsystems/" + nqn + "/attr_allow_any_host", "1");
+		put("subsystems/" + nqn + "/attr_serial", "random");
+		fs::create_directories(root / "subsystems" / nqn / "allowed_hosts");
+	}
+	void make_namespace(const std::string &nqn, const std::string &number)
+	{
+		const std::string space = "subsystems/" + nqn + "/namespaces/" + number;
+		put(space + "/enable", "0");
+		put(space + "/device_path", "");
+		put(space + "/device_uuid", "00000000-0000-4000-8000-000000000000");
+	}
 	std::string why_not(const std::vector<std::string> &hosts = {"host"}) const
 	{
 		try {
-			viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", "serial", 7, "/dev/ublkb0", hosts);
+			viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}});
+			nvmet.add("q", device_serial, 7, "/dev/ublkb0", hosts);
+			nvmet.open("q");
 		} catch (const std::runtime_error &error) {
 			return error.what();
 		}
 		return "";
 	}
 
+	static constexpr const char *device_serial = "00000123456789abcdef";
 	fs::path root;
 };
 
@@ -63,32 +83,66 @@ TEST_F(NvmetTree, APortThatCannotBeOpenedIsNamedByItsOption)
 TEST_F(NvmetTree, APortIsOpenedLast)
 {
 	fs::create_directories(root / "ports/1/subsystems");
+	viewd::Nvmet(root, {{"rdma", "192.0.2.1", "4420"}}).add("q", device_serial, 7, "/dev/ublkb0", {"host"});
+	EXPECT_FALSE(fs::is_symlink(root / "ports/1/subsystems/q"));
 	EXPECT_EQ("", why_not());
 	EXPECT_EQ(root / "subsystems/q", fs::read_symlink(root / "ports/1/subsystems/q"));
 	EXPECT_TRUE(fs::is_symlink(root / "subsystems/q/allowed_hosts/host"));
-	std::string serial;
-	std::ifstream(root / "subsystems/q/attr_serial") >> serial;
-	EXPECT_EQ(serial, "serial");
+	EXPECT_EQ(get("subsystems/q/attr_serial"), device_serial);
 }
 
 // Hosts that connect again send their reads to the number of the device before.
 TEST_F(NvmetTree, ANamespaceHasItsNumber)
 {
 	fs::create_directories(root / "ports/1/subsystems");
-	put("subsystems/q/attr_serial", "serial");
+	put("subsystems/q/attr_serial", device_serial);
 	EXPECT_EQ("", why_not());
 	EXPECT_FALSE(fs::exists(root / "subsystems/q/namespaces/7")) << "there is one that a service before has left";
 	fs::remove_all(root / "subsystems/q/namespaces/1");
-	put("subsystems/q/namespaces/7/enable", "0");
-	put("subsystems/q/namespaces/7/device_path", "");
+	make_namespace("q", "7");
 	EXPECT_EQ("", why_not());
-	std::string device;
-	std::ifstream(root / "subsystems/q/namespaces/7/device_path") >> device;
-	EXPECT_EQ(device, "/dev/ublkb0");
+	EXPECT_EQ(get("subsystems/q/namespaces/7/device_path"), "/dev/ublkb0");
 	viewd::Nvmet(root, {}).remove("q");
-	std::string enabled;
-	std::ifstream(root / "subsystems/q/namespaces/7/enable") >> enabled;
-	EXPECT_EQ(enabled, "0");
+	EXPECT_EQ(get("subsystems/q/namespaces/7/enable"), "0");
+}
+
+// A host that waits for a machine that boots removes a namespace with another UUID, and must not keep one of other contents: a view with
+// other contents has another serial.
+TEST_F(NvmetTree, ANamespaceHasTheSameUuidAfterABoot)
+{
+	const auto uuid = [&](const std::string &nqn, const std::string &its_serial) {
+		fs::remove_all(root / "subsystems" / nqn);
+		make_subsystem(nqn);
+		make_namespace(nqn, "7");
+		viewd::Nvmet(root, {}).add(nqn, its_serial, 7, "/dev/ublkb0", {});
+		return get("subsystems/" + nqn + "/namespaces/7/device_uuid");
+	};
+	const std::string first = uuid("q", device_serial);
+	EXPECT_EQ(first.size(), 36U) << first;
+	EXPECT_EQ(first.substr(8), "-0000-8012-8345-006789abcdef") << "a UUID of version 8";
+	EXPECT_EQ(uuid("q", device_serial), first);
+	for (const char *other : {"00000123456789abcdee", "00001123456789abcdef", "00000133456789abcdef"})
+		EXPECT_NE(uuid("q", other), first) << other;
+	EXPECT_NE(uuid("r", device_serial).substr(0, 8), first.substr(0, 8)) << "of another machine, or prefix";
+}
+
+TEST_F(NvmetTree, RemovesAtItsEndTheHostsThatItHasMade)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	fs::create_directories(root / "hosts/before");
+	EXPECT_EQ("", why_not({"before", "host", "used"}));
+	EXPECT_TRUE(fs::exists(root / "hosts/before")) << "an administrator's, with its keys";
+	EXPECT_FALSE(fs::exists(root / "hosts/host"));
+	{
+		viewd::Nvmet nvmet(root, {});
+		nvmet.add("q", device_serial, 7, "/dev/ublkb0", {"host", "used"});
+		// As the kernel does, a folder that something is in stays.
+		fs::create_directory(root / "hosts/used/x");
+		EXPECT_TRUE(fs::exists(root / "hosts/host"));
+	}
+	EXPECT_FALSE(fs::exists(root / "hosts/host"));
+	EXPECT_TRUE(fs::exists(root / "hosts/used"));
+	EXPECT_TRUE(fs::exists(root / "ports/1")) << "it was there before";
 }
 
 // One that cannot be removed: as a folder with something in it, here.

@@ -68,6 +68,16 @@ TEST(Plan, PrefetchesBesideTheOneThatIsBeingRead)
 	EXPECT_EQ(all_next(plan, 0), Chunks{});
 }
 
+// A view that has a new plan prefetches without a read: one of no bytes.
+TEST(Plan, AReadOfNoBytesBeginsNothing)
+{
+	Plan plan({{0, MiB}, {3 * MiB, 4 * MiB}, {7 * MiB, 8 * MiB}});
+	EXPECT_FALSE(plan.on_read(0, 0));
+	EXPECT_EQ(all_next(plan, 1), Chunks{0}) << "no other beside it, as it is not being read";
+	EXPECT_FALSE(plan.on_read(MiB, MiB)) << "at its end";
+	EXPECT_EQ(plan.position(), 0u);
+}
+
 TEST(Plan, OfNothingIsDone)
 {
 	Plan plan({});

@@ -105,13 +105,22 @@ class FakeDevices final : public viewd::BlockDevices
 		}
 		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
 		std::string note() const override { return of_.note; }
+		std::string nqn() const override { return of_.is_exported ? "nqn" + std::to_string(number_) : ""; }
+		void open() override
+		{
+			const std::lock_guard lock(of_.mutex);
+			of_.opened++;
+		}
 		FakeDevices &of_;
 		const int number_;
 	};
 
 public:
-	std::unique_ptr<viewd::BlockDevice> serve(ServedView &view, const viewd::ViewConf &, uint64_t cookie) override
+	std::unique_ptr<viewd::BlockDevice> serve(ServedView &view, const viewd::ViewConf &conf,
+						  uint64_t cookie) override
 	{
+		if (conf.name == "late")
+			is_late.wait(true);
 		const std::lock_guard lock(mutex);
 		if (before_serving)
 			before_serving();
@@ -149,6 +158,9 @@ public:
 	std::function<void()> before_serving, before_removal;
 	std::string note;
 	int next = 5, removals_tried = 0;
+	size_t opened = 0;                 // devices to which hosts may connect; those that are gone too
+	std::atomic<bool> is_late = false; // the device of a view of this name
+	bool is_exported = false;
 	bool refuse = false, refuse_removal = false;
 };
 
@@ -171,8 +183,16 @@ protected:
 						 .conf_dir = folder / "views.d",
 						 .memory = 8 << 20,
 						 .patience = patience,
-						 .last_patience = patience},
+						 .last_patience = patience,
+						 .start_patience = start_patience},
 				devices);
+	}
+
+	template <class Condition> static bool comes(Condition &&condition)
+	{
+		for (int tries = 0; tries < 6000 && !condition(); tries++)
+			std::this_thread::sleep_for(10ms);
+		return condition();
 	}
 
 	// Writes a definition.
@@ -215,7 +235,7 @@ protected:
 	}
 
 	FakeDevices devices;
-	std::chrono::milliseconds patience = 60s;
+	std::chrono::milliseconds patience = 60s, start_patience = 60s;
 	std::optional<Service> service;
 };
 
@@ -264,12 +284,6 @@ protected:
 		ServedView &view = *devices.views.at(std::stoi(device.substr(sizeof("/dev/fake") - 1)));
 		view.read(0, static_cast<uint32_t>(view.device_bytes()), read);
 		return error;
-	}
-	template <class Condition> static bool comes(Condition &&condition)
-	{
-		for (int tries = 0; tries < 6000 && !condition(); tries++)
-			std::this_thread::sleep_for(10ms);
-		return condition();
 	}
 };
 
@@ -347,6 +361,88 @@ TEST_F(SilentStorage, HoldsUpNoEnd)
 	EXPECT_EQ(waits.get(), -ENODEV);
 	EXPECT_TRUE(devices.views.empty());
 	silent_file.end();
+}
+
+class ExportedViews : public ViewService
+{
+protected:
+	ExportedViews()
+	{
+		devices.is_exported = true;
+		begin();
+		const std::string path = write("a", tokens(1000, 17));
+		for (const char *name : {"early", "late"}) {
+			publish(name, "file = " + path + "\ncodec = u32");
+			settled(name);
+		}
+	}
+	~ExportedViews() override { come(); }
+
+	// Begins a service of the same views, of which one is late.
+	void begin_again()
+	{
+		service.reset();
+		devices.opened = 0;
+		devices.is_late = true;
+		begin();
+	}
+	void come()
+	{
+		devices.is_late = false;
+		devices.is_late.notify_all();
+	}
+	size_t opened()
+	{
+		const std::lock_guard lock(devices.mutex);
+		return devices.opened;
+	}
+	bool is_early_served()
+	{
+		const std::lock_guard lock(devices.mutex);
+		return !devices.views.empty();
+	}
+};
+
+// A host that reconnects to a port that the first view has opened gives up if its own view is not there.
+TEST_F(ExportedViews, OfTheStartAreOpenedWhenAllAreReady)
+{
+	begin_again();
+	ASSERT_TRUE(comes([&] { return is_early_served(); }));
+	std::this_thread::sleep_for(100ms);
+	EXPECT_EQ(opened(), 0u);
+	EXPECT_EQ(view_of("early")["state"], "scanning");
+	come();
+	EXPECT_EQ(settled("early")["state"], "published");
+	EXPECT_EQ(settled("late")["state"], "published");
+	EXPECT_EQ(opened(), 2u);
+}
+
+TEST_F(ExportedViews, WaitForAnotherNoLongerThanThat)
+{
+	start_patience = 100ms;
+	begin_again();
+	EXPECT_EQ(settled("early")["state"], "published");
+	EXPECT_EQ(opened(), 1u);
+}
+
+TEST_F(ExportedViews, DoNotWaitForOneThatHasFailed)
+{
+	service.reset();
+	fs::remove(folder / "a");
+	write("b", tokens(1000, 17));
+	devices.opened = 0;
+	begin();
+	publish("new", "file = " + (folder / "b").string() + "\ncodec = u32");
+	EXPECT_EQ(settled("new")["state"], "published");
+	EXPECT_EQ(settled("late")["state"], "failed");
+}
+
+TEST_F(ExportedViews, EndWhileTheyWait)
+{
+	begin_again();
+	ASSERT_TRUE(comes([&] { return is_early_served(); }));
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "early"}}), json::object());
+	EXPECT_TRUE(view_of("early").is_null());
 }
 
 TEST_F(ViewService, KeepsWhatFailedWithItsReason)
@@ -625,6 +721,44 @@ TEST_F(KilledViewService, DevicesInTurnHaveCookiesOfDifferentRemainders)
 		last = remainder;
 		service->withdraw("v");
 	}
+}
+
+// A host that waits while the machine boots finds the device as it was, and finds another one if the contents are others.
+TEST_F(KilledViewService, ADeviceHasTheCookieOfOneBeforeWithTheSameHeader)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	const auto cookie = [&] { return devices.cookies.empty() ? 0 : devices.cookies.begin()->second; };
+	const uint64_t first = cookie();
+	service.reset();
+	begin();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(cookie(), first) << "stopped in order";
+	kill();
+	begin_after_kill();
+	settled("v");
+	EXPECT_EQ(cookie(), first) << "killed";
+	EXPECT_EQ(devices.taken_over, Numbers{6});
+	kill();
+	// Only its times are others, as only the number of its drive may be after a boot: it is scanned again.
+	write("a", tokens(100000, 17));
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(devices.removed, Strings{"v 6"});
+	EXPECT_EQ(devices.taken_over, Numbers{-1});
+	EXPECT_EQ(cookie(), first) << "killed, and scanned again";
+	service.reset();
+	write("a", tokens(100001, 17));
+	begin();
+	EXPECT_EQ(settled("v")["state"], "published");
+	const uint64_t second = cookie();
+	EXPECT_NE(second, first) << "other contents";
+	ask({{"op", "withdraw"}, {"name", "v"}});
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	EXPECT_NE(cookie(), second) << "published again by command";
 }
 
 // Killed while a device is made: what is left is found all the same.
@@ -1167,7 +1301,7 @@ TEST_F(KilledViewService, KeepsDevicesWhileTheDirectoryCannotBeRead)
 	begin_after_kill();
 	service->reload();
 	EXPECT_EQ(service->conf_error(), (folder / "views.d").string() +
-						 ": Not a directory; devices that a service before has left: 2; "
+						 ": Not a directory; views that a service before has published: 2; "
 						 "their reads wait until peerdma-viewd is reloaded");
 	EXPECT_EQ(devices.removed, Strings());
 	for (const char *name : {"v.scan", "v.device", "w.scan", "w.device"})

@@ -48,6 +48,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr unsigned delete_async = 0x14;
+constexpr uint64_t user_copy = 1 << 7; // UBLK_F_USER_COPY
 constexpr uint64_t cookie = 77;
 constexpr unsigned depth = 4;
 
@@ -161,6 +162,7 @@ struct Driver {
 	int refusal = EAGAIN;                          // the first time
 	bool holds_until_stopped = false;              // loops hear nothing before STOP_DEV
 	unsigned forgets = 0;                          // a command that is answered after a request that is none
+	uint64_t unknown_flags = 0;                    // which a new device does not get
 
 private:
 	static void push(const Command &command, int result)
@@ -189,6 +191,7 @@ private:
 		auto *const params = reinterpret_cast<ublk_params *>(command.addr);
 		if (number == UBLK_CMD_ADD_DEV) {
 			info->dev_id = static_cast<uint32_t>(next++);
+			info->flags &= ~unknown_flags;
 			devices[static_cast<int>(info->dev_id)].cookie = info->ublksrv_flags;
 			return 0;
 		}
@@ -448,6 +451,26 @@ TEST_F(UblkDriver, AUsersDeviceIsNoneOfOurs)
 	leave(4, cookie);
 	driver.failures[UBLK_CMD_GET_DEV_INFO] = {-EINVAL};
 	EXPECT_TRUE(ublk::devices(folder / "class").empty());
+}
+
+// The driver of Linux 6.4 has no such flag, and makes the device without it.
+TEST_F(UblkDriver, RefusesADriverWithoutUserCopy)
+{
+	driver.unknown_flags = user_copy;
+	driver.failures[delete_async] = {-EOPNOTSUPP}; // of Linux 6.9
+	ublk::Loop loop;
+	std::string why;
+	EXPECT_TRUE(returns([&] {
+		try {
+			make(loop);
+		} catch (const ublk::Error &error) {
+			why = error.what();
+		}
+	}));
+	EXPECT_EQ(why, "the kernel's ublk driver is too old: Linux 6.5 or newer is needed");
+	EXPECT_EQ(std::ranges::count(driver.said, unsigned{UBLK_CMD_START_DEV}), 0);
+	EXPECT_EQ(driver.said.back(), unsigned{UBLK_CMD_DEL_DEV});
+	EXPECT_TRUE(driver.devices.empty());
 }
 
 class UblkDriverRefuses : public UblkDriver, public testing::WithParamInterface<int>
