@@ -93,6 +93,13 @@ fetch_sysroot() {
 	echo "$folder"
 }
 
+# has_neon OBJECT [FUNCTION]: dies unless the compiler has made NEON instructions of it, an object of user/view
+has_neon() {
+	"$triplet-objdump" -dC "$build/obj/user/view/$1.o" | sed -n "/^[0-9a-f]* <.*${2:-}(/,/^$/p" >"$build/neon.s"
+	grep -qE 'v[0-9]+\.(16b|8h|4s|2d)' "$build/neon.s" ||
+		die "user/view/$1.cpp: the compiler has not made NEON instructions of ${2:-it}"
+}
+
 for tool in "$triplet-g++" "$emulator"; do
 	command -v "$tool" >/dev/null || die "there is no $tool: scripts/setup.sh lint names what is missing"
 done
@@ -106,9 +113,10 @@ echo "$of" >"$build/of"
 export PKG_CONFIG_LIBDIR=$root/usr/lib/$triplet/pkgconfig:$root/usr/share/pkgconfig
 make --no-print-directory -C "$PEERDMA_ROOT/user" -j"$(nproc)" BUILD="$build" CXX="$triplet-g++ --sysroot=$root" CXXFLAGS=-O2 ${V:+V=1} \
 	viewd view-tests
-# The packing has no code of its own for arm64: the compiler is to vectorize it.
-"$triplet-objdump" -d "$build/obj/user/view/codec.o" >"$build/codec.s"
-grep -qE 'v[0-9]+\.(4s|2d)' "$build/codec.s" || die "user/view/codec.cpp: the compiler has not made NEON instructions of it"
+# Neither has code of its own for arm64. Packing to other widths than 8 and 16 bits is not vectorized.
+has_neon codec
+has_neon pack view::pack_portable
+has_neon pack view::unpack_portable
 # A program without a test passes too.
 "$emulator" -L "$root" "$build/tests/view_unit" --gtest_brief=1 | tee "$build/tests.log"
 grep -qE '^\[  PASSED  \] [1-9][0-9]* tests?\.$' "$build/tests.log" || die "no unit test was run"

@@ -19,4 +19,8 @@ struct StreamCuda : Cuda {
 	int (*make_stream)(void **, unsigned) = find("cuStreamCreate");
 	int (*wait)(void *) = find("cuStreamSynchronize");
 	int (*fill)(unsigned long long, unsigned char, size_t) = find("cuMemsetD8_v2");
+	// In the order of a stream.
+	int (*call_later)(void *, void (*)(void *), void *) = find("cuLaunchHostFunc");
+	int (*fill_later)(unsigned long long, unsigned char, size_t, void *) = find("cuMemsetD8Async");
+	int (*copy_later)(unsigned long long, unsigned long long, size_t, void *) = find("cuMemcpyDtoDAsync_v2");
 };

@@ -12,6 +12,29 @@ namespace view
 
 static_assert(std::endian::native == std::endian::little, "words are stored as they are");
 
+namespace
+{
+
+// Elements of 8 or 16 bits are integers of C++. The compiler vectorizes these loops, not those for any width.
+template <class Narrow> void narrow(std::span<const uint32_t> values, std::byte *to)
+{
+	for (size_t i = 0; i < values.size(); i++) {
+		const auto value = static_cast<Narrow>(values[i]);
+		std::memcpy(to + i * sizeof(value), &value, sizeof(value));
+	}
+}
+
+template <class Narrow> void widen(const std::byte *from, std::span<uint32_t> values)
+{
+	for (size_t i = 0; i < values.size(); i++) {
+		Narrow value;
+		std::memcpy(&value, from + i * sizeof(value), sizeof(value));
+		values[i] = value;
+	}
+}
+
+} // namespace
+
 unsigned bits_of(std::span<const uint32_t> values)
 {
 	uint32_t all = 1;
@@ -22,6 +45,10 @@ unsigned bits_of(std::span<const uint32_t> values)
 
 void pack_portable(std::span<const uint32_t> values, unsigned bits, std::byte *to)
 {
+	if (bits == 8)
+		return narrow<uint8_t>(values, to);
+	if (bits == 16)
+		return narrow<uint16_t>(values, to);
 	uint64_t word = 0; // bits that are not stored yet
 	unsigned held = 0;
 	for (const uint32_t value : values) {
@@ -39,6 +66,10 @@ void pack_portable(std::span<const uint32_t> values, unsigned bits, std::byte *t
 
 void unpack_portable(const std::byte *from, unsigned bits, std::span<uint32_t> values)
 {
+	if (bits == 8)
+		return widen<uint8_t>(from, values);
+	if (bits == 16)
+		return widen<uint16_t>(from, values);
 	const uint32_t mask = UINT32_MAX >> (32 - bits);
 	const std::byte *const end = from + packed_bytes(values.size(), bits);
 	uint64_t word = 0; // bits that are not delivered yet

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What `peerdma explain` says of a file's contents: whether it is a view, and what reduces its elements. Without
+// What `peerdma explain` says of a file's contents: whether it is a view, what reduces its elements, and why. Without
 // --codec it looks at the first bytes only.
 #include <cstring>
 #include <filesystem>
@@ -49,6 +49,17 @@ protected:
 		std::fflush(stdout);
 		return ::testing::internal::GetCapturedStdout();
 	}
+	// The first bytes are read with a limit of time, by the kernel's own calls, the rest by the fake: of a file that both have.
+	std::pair<std::string, nlohmann::json> explain_file(const std::string &bytes)
+	{
+		const auto path = std::filesystem::temp_directory_path() / ("explain-view-" + std::to_string(getpid()));
+		std::ofstream(path) << bytes;
+		add(bytes, false);
+		sys.contents[path.string()] = sys.contents["/f"];
+		auto said = explain({path.string()});
+		std::filesystem::remove(path);
+		return said;
+	}
 	// The words behind "contents", and what --json has; "" and null: nothing.
 	static std::pair<std::string, nlohmann::json> explain(std::vector<std::string> words = {"/f"})
 	{
@@ -67,7 +78,8 @@ TEST_F(ExplainView, ReducedByTheStorage)
 {
 	add(image("u32:17", 1000, packed(random_values(1000, 17), 17)), true);
 	const auto [text, json] = explain();
-	EXPECT_EQ(text, "a view: u32 in 17 bits, 1000 elements, reduced by the storage");
+	EXPECT_EQ(text,
+		  "a view: u32 in 17 bits, 1000 elements, reduced by the storage, because it has a view's header");
 	EXPECT_EQ(json, (nlohmann::json{{"text", text},
 					{"codec", "u32:17"},
 					{"bits", 17},
@@ -82,7 +94,9 @@ TEST_F(ExplainView, ServedByTheStorageAsItIs)
 {
 	add(image("i64:none", 1, "12345678"), true);
 	const auto [text, json] = explain();
-	EXPECT_EQ(text, "a view: i64 in 64 bits, 1 element, served by the storage as they are");
+	EXPECT_EQ(
+		text,
+		"a view: i64 in 64 bits, 1 element, served by the storage as they are, because it has a view's header");
 	EXPECT_EQ(json.at("codec"), "i64:none");
 }
 
@@ -106,27 +120,35 @@ TEST_F(ExplainView, ADeviceThatIsNoView)
 	}
 }
 
-// The first bytes are read with a limit of time, by the kernel's own calls, the rest by the fake.
 TEST_F(ExplainView, AnImageInAFile)
 {
-	const std::string bytes = image("u32:17", 1000, packed(random_values(1000, 17), 17));
-	const auto path = std::filesystem::temp_directory_path() / ("explain-view-" + std::to_string(getpid()));
-	std::ofstream(path) << bytes;
-	add(bytes, false);
-	sys.contents[path.string()] = sys.contents["/f"];
-	const auto [text, json] = explain({path.string()});
-	EXPECT_EQ(text, "a view: u32 in 17 bits, 1000 elements, reduced by the storage");
+	const auto [text, json] = explain_file(image("u32:17", 1000, packed(random_values(1000, 17), 17)));
+	EXPECT_EQ(text,
+		  "a view: u32 in 17 bits, 1000 elements, reduced by the storage, because it has a view's header");
 	EXPECT_EQ(json.at("codec"), "u32:17");
-	std::filesystem::remove(path);
 }
 
-TEST_F(ExplainView, AFileIsNone)
+TEST_F(ExplainView, AFileThatNothingReduces)
+{
+	// A short one has fewer bytes than a header.
+	for (const size_t size : {8000, 7}) {
+		const auto [text, json] = explain_file(std::string(size, 'x'));
+		EXPECT_EQ(text, "a plain file: byte, " + std::to_string(size) +
+					" elements, not reduced, because no codec was given");
+		EXPECT_EQ(json.at("codec"), "byte:none");
+		EXPECT_EQ(json.at("elements"), size);
+		EXPECT_EQ(json.at("reduced_by"), "none");
+	}
+}
+
+// Its storage may not answer, and there is no limit of time.
+TEST_F(ExplainView, AFileWhoseFirstBytesCannotBeReadIsNotOpened)
 {
 	add(bytes_of(random_values(2000, 16), 4), false);
 	const auto [text, json] = explain();
 	EXPECT_EQ(text, "");
 	EXPECT_TRUE(json.is_null());
-	EXPECT_TRUE(sys.posix_fds.empty()) << "it is not opened as one";
+	EXPECT_TRUE(sys.posix_fds.empty());
 }
 
 TEST_F(ExplainView, WithACodecItSaysWhatReducesAnyFile)

@@ -226,7 +226,8 @@ TEST_F(Views, InfoSaysWhatReducesItAndWhy)
 {
 	sys.contents["/v"].mode = S_IFBLK | 0600;
 	ASSERT_EQ(open(image("u32:17", 3, packed({1, 2, 3}, 17)) + std::string(505, '\0')), 0);
-	EXPECT_STREQ(info().text, "a view: u32 in 17 bits, 3 elements, reduced by the storage");
+	EXPECT_STREQ(info().text,
+		     "a view: u32 in 17 bits, 3 elements, reduced by the storage, because it has a view's header");
 	EXPECT_STREQ(info().codec, "u32:17");
 	EXPECT_EQ(info().data_offset, 4096u);
 	EXPECT_EQ(info().data_bytes, 7u);
@@ -246,7 +247,9 @@ TEST_F(Views, InfoSaysWhatReducesItAndWhy)
 		EXPECT_EQ(info().where, static_cast<uint32_t>(PEERDMA_VIEW_WHERE_NONE));
 	}
 	ASSERT_EQ(open(image("u32:none", 1, "abcd")), 0);
-	EXPECT_STREQ(info().text, "a view: u32 in 32 bits, 1 element, served by the storage as they are");
+	EXPECT_STREQ(
+		info().text,
+		"a view: u32 in 32 bits, 1 element, served by the storage as they are, because it has a view's header");
 }
 
 TEST_F(Views, Empty)
@@ -376,6 +379,12 @@ TEST_F(Views, WrongArguments)
 	refused(EINVAL, [](auto &wrong) { wrong.to = nullptr; });
 	refused(EINVAL, [](auto &wrong) { wrong.buf_off = 4; });
 	refused(EINVAL, [](auto &wrong) { wrong.to = static_cast<char *>(wrong.to) + 2; });
+	// The end of the address space is behind 16 bytes. Packed the 10 elements have 22.
+	for (const uint32_t as : {PEERDMA_VIEW_AS_FILE, PEERDMA_VIEW_AS_PACKED})
+		refused(EINVAL, [&](auto &wrong) {
+			wrong.as = as;
+			wrong.to = reinterpret_cast<void *>(UINTPTR_MAX - 15);
+		});
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.flags = PEERDMA_VIEW_READ_IN_PLACE; });
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.stream = &wrong; });
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.flags = 2; });

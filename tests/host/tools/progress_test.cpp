@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The progress line of bench, cp and view read: one line on a terminal, erased at the end; no output without a terminal.
+// The progress line of bench, cp, view read and view publish: one line on a terminal, erased at the end; no output without a terminal.
 
 #include <chrono>
 #include <functional>
@@ -16,6 +16,7 @@
 
 #include "../view/temporary_files.hpp"
 #include "command.hpp"
+#include "fake_service.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/selftest/selftest.hpp"
@@ -109,4 +110,24 @@ TEST(TerminalOfAView, ReadSaysHowFarItIs)
 	EXPECT_TRUE(said.ends_with(wiped)) << said;
 	EXPECT_FALSE(has(said, "\n"));
 	EXPECT_EQ(stderr_of(false, [&] { EXPECT_EQ(cli::view_read(options).status, 0); }), "");
+}
+
+TEST(TerminalOfAView, PublishSaysHowFarTheScanIs)
+{
+	const TemporaryFiles files;
+	cli::ViewOptions options;
+	options.socket = files.folder / "socket";
+	options.name = "v";
+	options.files = {"/data/a"};
+	options.wait = true;
+	const std::string start = R"({"views":[{"name":"v","state":)", end = "}]}";
+	const std::vector<std::string> answers = {"{}", start + R"("scanning","scanned":0.25)" + end,
+						  start + R"("scanning","scanned":0.5)" + end,
+						  start + R"("published")" + end};
+	const auto publish = [&] {
+		const FakeService service(options.socket, answers);
+		EXPECT_EQ(cli::view_publish(options).status, 0);
+	};
+	EXPECT_EQ(stderr_of(true, publish), "\rv: scanned 25.0 %\033[K\rv: scanned 50.0 %\033[K" + wiped);
+	EXPECT_EQ(stderr_of(false, publish), "");
 }

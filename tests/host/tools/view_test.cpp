@@ -19,10 +19,8 @@
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -31,6 +29,7 @@
 #include "../view/compress.hpp"
 #include "../view/temporary_files.hpp"
 #include "command.hpp"
+#include "fake_service.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/view/service.hpp"
 #include "tools/view/view.hpp"
@@ -149,6 +148,36 @@ TEST_F(ViewCommand, PublishesAndWithdraws)
 	EXPECT_EQ(ask({"ls"}).out, "no view is published\n");
 	EXPECT_EQ(ask({"withdraw", "v", "--json"}).parsed()["error"]["message"], "v: there is no such view");
 	EXPECT_EQ(ask({"status", "v"}).status, 1);
+}
+
+TEST_F(ViewCommand, ReportsInJson)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17)), b = write("b", tokens(10, 3));
+	const json published = ask({"publish", "v", a, b, "--codec", "u32", "--wait", "--json"}).parsed();
+	const json view = {{"name", "v"},
+			   {"state", "published"},
+			   {"origin", "command"},
+			   {"hosts", json::array()},
+			   {"device", "/dev/fake0"},
+			   {"nqn", "nqn.2026-11.org.example:v"},
+			   {"note", "it is not read"},
+			   {"codec", "u32:17"},
+			   {"elements", 1010},
+			   {"files", 2},
+			   {"bytes", 2147},
+			   {"reads", 0},
+			   {"bytes_read", 0},
+			   {"failed_reads", 0},
+			   {"stale", false}};
+	EXPECT_EQ(published, (json{{"ok", true}, {"view", view}}));
+	EXPECT_EQ(ask({"status", "--json"}).parsed(),
+		  (json{{"ok", true},
+			{"conf_dir", (folder / "views.d").string()},
+			{"cache", {{"hits", 0}, {"misses", 0}, {"prefetched", 0}, {"wasted", 0}}},
+			{"views", json::array({view})}}));
+	EXPECT_EQ(ask({"withdraw", "v", "--json"}).parsed(), (json{{"ok", true}, {"name", "v"}}));
+	EXPECT_EQ(ask({"publish", "v", a, "--json"}).parsed(), (json{{"ok", true}, {"view", {{"name", "v"}}}}));
 }
 
 TEST_F(ViewCommand, TakesNamesOfFilesAsTheyAre)
@@ -307,48 +336,6 @@ TEST_F(ViewCommand, SaysThatThereIsNoService)
 	EXPECT_TRUE(has(run_view({"ls", "--socket", "/" + std::string(200, 'x')}).err, "(ENAMETOOLONG)"));
 }
 
-// A service that answers one request with these bytes.
-class Nonsense
-{
-public:
-	Nonsense(const std::string &path, std::string text)
-	{
-		sockaddr_un address = {};
-		address.sun_family = AF_UNIX;
-		std::memcpy(address.sun_path, path.data(), path.size());
-		fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
-		EXPECT_EQ(::listen(fd_, 1), 0);
-		thread_ = std::thread([this, path, text = std::move(text)] {
-			const int one = ::accept(fd_, nullptr, nullptr);
-			char some[4096];
-			for (ssize_t n; (n = ::recv(one, some, sizeof(some), 0)) > 0;)
-				request_.append(some, static_cast<size_t>(n));
-			::send(one, text.data(), text.size(), MSG_NOSIGNAL);
-			::close(one);
-		});
-	}
-	~Nonsense()
-	{
-		if (thread_.joinable())
-			thread_.join();
-		::close(fd_);
-	}
-	// After it has answered.
-	std::string request()
-	{
-		thread_.join();
-		return request_;
-	}
-	Nonsense(const Nonsense &) = delete;
-	Nonsense &operator=(const Nonsense &) = delete;
-
-private:
-	int fd_;
-	std::string request_;
-	std::thread thread_; // begins last
-};
-
 TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
 {
 	const std::vector<std::string> answers = {"",
@@ -366,15 +353,15 @@ TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
 						  R"({"error":{"a":1}})",
 						  std::string(100000, '[')};
 	for (const std::string &text : answers) {
-		const Nonsense service(socket, text);
+		const FakeService service(socket, {text});
 		const Outcome failed = ask({"status"});
 		EXPECT_EQ(failed.status, 1) << text.substr(0, 100);
 		EXPECT_TRUE(one_line(failed.err)) << failed.err;
-		fs::remove(socket);
 	}
 	// Members of other types are taken for none; names are shown in escapes.
-	const Nonsense service(
-		socket, R"({"views":[{"name":"\u001b[2J","state":7,"reads":-1,"hosts":"x","scanned":[]}],"cache":7})");
+	const FakeService service(
+		socket,
+		{R"({"views":[{"name":"\u001b[2J","state":7,"reads":-1,"hosts":"x","scanned":[]}],"cache":7})"});
 	const Outcome odd = ask({"status"});
 	EXPECT_EQ(odd.status, 0) << odd.err;
 	EXPECT_TRUE(has(odd.out, "\\033[2J: \n")) << odd.out;
@@ -403,7 +390,9 @@ TEST_F(ViewCommand, HandsOverPlans)
 	EXPECT_EQ(planned(ask({"status", "v", "--json"})), 0U);
 	EXPECT_FALSE(has(ask({"status", "v"}).out, "    plan "));
 
-	EXPECT_EQ(plan("0 1\n5 7").status, 0);
+	const Outcome again = ask({"plan", "v", "--ranges", write("ranges", text("0 1\n5 7")), "--json"});
+	EXPECT_EQ(again.status, 0) << again.err;
+	EXPECT_EQ(again.parsed(), (json{{"ok", true}, {"name", "v"}, {"ranges", 2}}));
 	const Outcome beyond = plan("0 1\n999 2\n");
 	EXPECT_EQ(beyond.status, 1);
 	EXPECT_EQ(beyond.err, "peerdma: v: range 1 of the plan: 2 elements from 999 on; the view has 1000\n");
@@ -420,7 +409,7 @@ TEST_F(ViewCommand, SendsPlansAsTheyAre)
 	for (const std::string &list :
 	     {std::string("0 1\n18446744073709551615 2\n3 18446744073709551615\n0 1\n"),
 	      std::string("[[0,1],[18446744073709551615,2],[3,18446744073709551615],[0,1]]")}) {
-		Nonsense service(socket, "{}");
+		FakeService service(socket, {"{}"});
 		// From standard input.
 		const std::string path = write("ranges", text(list));
 		const int old = ::dup(STDIN_FILENO), from = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -431,7 +420,6 @@ TEST_F(ViewCommand, SendsPlansAsTheyAre)
 		::close(old);
 		EXPECT_EQ(sent.status, 0) << sent.err;
 		EXPECT_EQ(json::parse(service.request()), want);
-		fs::remove(socket);
 	}
 }
 
@@ -733,10 +721,11 @@ TEST_F(ViewRead, ReportsWhatItDid)
 {
 	const std::string a = write("a", tokens(1000, 17)), path = image("image", {a}, "u32:17"), to = folder / "to";
 	const Outcome text = run_view({"read", path, "--first", "100", "--count", "10", "--output", to});
-	EXPECT_TRUE(text.out.starts_with("file      " + path +
-					 ": a view: u32 in 17 bits, 1000 elements, reduced by the storage\n"
-					 "elements  10 from 100 on\noutput    " +
-					 to + ": 40 bytes, 4 bytes each\nseconds   0."))
+	EXPECT_TRUE(text.out.starts_with(
+		"file      " + path +
+		": a view: u32 in 17 bits, 1000 elements, reduced by the storage, because it has a view's header\n"
+		"elements  10 from 100 on\noutput    " +
+		to + ": 40 bytes, 4 bytes each\nseconds   0."))
 		<< text.out;
 	const auto said = [&](std::vector<std::string> words) {
 		words.insert(words.begin(), {"read"});

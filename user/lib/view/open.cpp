@@ -150,7 +150,8 @@ std::string text_of(const peerdma_view &view)
 	case PEERDMA_VIEW_WHERE_STORAGE:
 		return "a view: " + type + in + count +
 		       (view.codec.reduction == view::Reduction::none ? "served by the storage as they are" :
-									"reduced by the storage");
+									"reduced by the storage") +
+		       ", because it has a view's header";
 	case PEERDMA_VIEW_WHERE_HOST:
 		return "a plain file: " + type + in + count + "reduced by this host's CPU, because a codec was given";
 	default:

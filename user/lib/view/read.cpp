@@ -44,8 +44,10 @@ int check_destination(const struct peerdma_view &view, const struct peerdma_view
 	// What is delivered as it is needs no alignment.
 	if (args.buf_off || (!form.as_is && reinterpret_cast<uintptr_t>(args.to) % form.width))
 		return -EINVAL;
-	const uint64_t len = args.count * form.width;
-	return len / form.width != args.count || len > UINTPTR_MAX - reinterpret_cast<uintptr_t>(args.to) ? -EINVAL : 0;
+	// The bytes of elements as they are cannot overflow: the file has as many.
+	const uint64_t len = form.bytes(args.count);
+	const bool overflows = !form.as_is && len / form.width != args.count;
+	return overflows || len > UINTPTR_MAX - reinterpret_cast<uintptr_t>(args.to) ? -EINVAL : 0;
 }
 
 int read(struct peerdma_view &view, struct peerdma_view_read_args &args, struct peerdma_view_result &result)

@@ -74,8 +74,8 @@ struct ViewText {
 	Json json;
 };
 
-// codec: "": of what begins as a view only, and empty for any other. Throws Failure if a codec does not apply.
-ViewText view_of(const std::string &path, const std::string &codec)
+// codec: "": none; then empty for a device that is no view. Throws Failure if a codec does not apply.
+ViewText view_of(const std::string &path, const std::string &codec, bool is_device)
 {
 	struct peerdma_view *opened = nullptr;
 	struct peerdma_view_args args = {};
@@ -96,7 +96,8 @@ ViewText view_of(const std::string &path, const std::string &codec)
 	const std::unique_ptr<struct peerdma_view, decltype(&peerdma_view_close)> view(opened, peerdma_view_close);
 	struct peerdma_view_description info = {};
 	info.size = sizeof(info);
-	if (peerdma_view_info(view.get(), &info) || (codec.empty() && info.where != PEERDMA_VIEW_WHERE_STORAGE))
+	if (peerdma_view_info(view.get(), &info) ||
+	    (codec.empty() && is_device && info.where != PEERDMA_VIEW_WHERE_STORAGE))
 		return {};
 	return {info.text,
 		{{"text", info.text},
@@ -180,10 +181,11 @@ ViewText view_at(const std::string &path, const std::string &codec, bool is_devi
 		return {is_device ? "unknown: the drive does not answer" :
 				    "unknown: the file's storage does not answer",
 			{{"error", errno_name(ETIMEDOUT)}}};
-	// Without a limit of time a file is not read, for it could wait for a server that is gone.
-	if (rc && codec.empty() && !is_device)
+	// Without a limit of time a file is not read, for it could wait for a server that is gone. A shorter one has answered.
+	if (rc && rc != -ENODATA && codec.empty() && !is_device)
 		return {};
-	return rc || !codec.empty() || view::begins_as_view(bytes) ? view_of(path, codec) : ViewText{};
+	const bool is_no_view = is_device && codec.empty() && !rc && !view::begins_as_view(bytes);
+	return is_no_view ? ViewText{} : view_of(path, codec, is_device);
 }
 
 Json bounced_json(uint32_t reason)

@@ -198,7 +198,7 @@ TEST_F(Gpu, EachWidthWidenedByTheDevice)
 				check(values, first, count, PEERDMA_VIEW_AS_FILE, 4);
 				EXPECT_EQ(result.by, static_cast<uint32_t>(PEERDMA_VIEW_BY_GPU));
 				check(values, first, count, PEERDMA_VIEW_AS_I64, 8);
-				check(values, first, 1, PEERDMA_VIEW_AS_I32, 4);
+				check(values, first, count, PEERDMA_VIEW_AS_I32, 4);
 			}
 			open(image(2, 1, static_cast<uint8_t>(bits), values.size(), data));
 			check(values, first, count, PEERDMA_VIEW_AS_FILE, 8);
