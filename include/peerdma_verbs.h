@@ -81,8 +81,8 @@ struct peerdma_mr_info {
  *     PEERDMA_REASON_VERBS_MTU, or says why the module does not export the buffer: PEERDMA_REASON_DMABUF,
  *     PEERDMA_REASON_IMPORT_EXPORT
  *   -EINVAL a number is not valid: see info->reason; PEERDMA_REASON_NONE if it is @access
- *   -EXDEV the kernel knows no PCI route between the two devices, or cannot map the memory for this one; its log says
- *     which, and info->reason is PEERDMA_REASON_NONE
+ *   -EXDEV the kernel knows no PCI route between the two devices, or, more rarely, cannot map the memory for this one; its
+ *     log says which. info->reason is PEERDMA_REASON_DISTANCE in both cases
  *   -ECHILD the buffer belongs to the parent process
  *   -ENODEV the provider has gone away: PEERDMA_REASON_REVOKED
  *   -ENOMEM no memory or address space is left

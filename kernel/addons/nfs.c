@@ -94,7 +94,11 @@ static u32 nfs_server_reason(const struct nfs_server *server, const struct nfs_c
 		return PEERDMA_REASON_NFS_LOCAL;
 	if (nfs_is_protected(server, client))
 		return PEERDMA_REASON_NFS_SECURITY;
-	/* Less than a page is sent inline: copied by the CPU, or mapped like host memory. */
+	/*
+	 * Less than a page is sent inline: copied by the CPU, or mapped like host memory. So are
+	 * whole pages if root has raised the thresholds of client and server. Nothing exported
+	 * tells those of a connection; `peerdma check` reads the client's.
+	 */
 	if (!PAGE_ALIGNED(server->rsize | server->wsize))
 		return PEERDMA_REASON_NFS_SIZE;
 	return PEERDMA_REASON_NONE;

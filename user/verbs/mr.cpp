@@ -97,6 +97,9 @@ int import(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 	mr = ibv_reg_dmabuf_mr(r.pd, r.off - first, r.len, r.off, fd, r.access);
 	rc = mr ? 0 : -errno;
 	close(fd); // the region holds its own reference
+	// The exporter's reason does not come with its errno: no route, or, more rarely, a mapping that failed.
+	if (rc == -EXDEV)
+		info.reason = PEERDMA_REASON_DISTANCE;
 	if (rc < 0)
 		return rc;
 	try {

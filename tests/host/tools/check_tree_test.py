@@ -765,7 +765,11 @@ def filesystems() -> None:
         share = f"nfs4 server:/x rw,proto={proto}"
         on(share).is_("filesystem", "bad", "not loaded", "insmod peerdma_nfs.ko; make module builds it", "rmmod peerdma_nfs")
         on(share, ALL).is_("filesystem", "bad", "not loaded", "modprobe peerdma_nfs", "rmmod peerdma_nfs")
-        on(share, {"sys/module/peerdma_nfs/x": ""}).is_("filesystem", "good", "nfs4 over RDMA")
+        nfs: Files = {"sys/module/peerdma_nfs/x": "", "proc/sys/sunrpc/rdma_max_inline_read": "4096\n"}
+        on(share, nfs).is_("filesystem", "good", "nfs4 over RDMA")
+        nfs["proc/sys/sunrpc/rdma_max_inline_write"] = "8192\n"
+        on(share, nfs).is_("filesystem", "warn", "nfs4 over RDMA; sunrpc.rdma_max_inline_write=8192, above 4096: ",
+                           "sysctl sunrpc.rdma_max_inline_write=4096; umount", "sysctl sunrpc.rdma_max_inline_write=8192; umount")
         on(share).is_("rdma", "bad", "/mnt/x/f is over RDMA", "insmod peerdma_rdma.ko")
         on(share, ALL).is_("rdma", "bad", "/mnt/x/f is over RDMA", "modprobe peerdma_rdma")
     with_files({"proc/self/mountinfo": mounts("37 1 0:40 / /mnt/x rw - nfs server:/x rw,proto=rdma"),
@@ -1064,7 +1068,7 @@ def every_state_was_seen() -> None:
         "kernel": {"good", "warn", "bad", "unknown"}, "config": {"good", "warn", "bad", "unknown"},
         "headers": {"good", "bad", "unknown"}, "signing": {"good", "warn", "bad", "unknown"}, "module": {"good", "bad", "unknown"},
         "container": {"good", "warn", "unknown"}, "bar": {"good", "warn", "bad", "unknown"},
-        "driver": {"good", "warn", "bad", "unknown"}, "memtype": {"good", "warn", "unknown"}, "filesystem": {"good", "bad", "unknown"},
+        "driver": {"good", "warn", "bad", "unknown"}, "memtype": {"good", "warn", "unknown"}, "filesystem": {"good", "warn", "bad", "unknown"},
         "disks": {"good", "warn", "bad", "unknown"}, "stack": {"good", "warn", "bad", "unknown"},
         "multipath": {"good", "bad", "unknown"}, "rdma": {"good", "warn", "bad", "unknown"},
         "iommu": {"good", "warn", "unknown"}, "acs": {"good", "warn", "unknown"}, "bridge": {"good", "unknown"},

@@ -325,7 +325,7 @@ TEST_F(Verbs, AnErrorIsNoReasonToTryAnotherWay)
 {
 	soft_roce();
 	world.dmabuf = EXDEV;
-	refused(reg(0, page), -EXDEV, PEERDMA_REASON_NONE);
+	refused(reg(0, page), -EXDEV, PEERDMA_REASON_DISTANCE);
 	EXPECT_EQ(world.asked.size(), 2u);
 	world.exports = -ENODEV;
 	EXPECT_EQ(reg(0, page), -ENODEV);

@@ -5,6 +5,7 @@
 #include "tools/check/check.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -151,6 +152,33 @@ std::vector<std::string> shares_of(const Host &host)
 		if (is_nfs(mount.filesystem) && by_rdma(mount.options))
 			shares.push_back(mount.point);
 	return shares;
+}
+
+// Up to these thresholds a call of NFS over RDMA goes inside its messages: copied by the CPU, or mapped without asking whether
+// the card reaches the page. By default no whole page does. A connection has the lower of the client's threshold and the
+// server's, which is not known here.
+Finding check_inline(const Host &host, Finding finding)
+{
+	constexpr uint64_t usual = 4096;
+	std::vector<std::string> raised, lowered;
+	for (const char *name : {"rdma_max_inline_read", "rdma_max_inline_write"}) {
+		const std::string text = line_of(host.sys, std::string("/proc/sys/sunrpc/") + name);
+		const uint64_t value = std::strtoull(text.c_str(), nullptr, 10);
+		if (value <= usual)
+			continue;
+		raised.push_back(fmt::format("sunrpc.{}={}", name, value));
+		lowered.push_back(fmt::format("sunrpc.{}={}", name, usual));
+	}
+	if (raised.empty())
+		return finding;
+	const std::string sysctls = fmt::format("{}", fmt::join(raised, " "));
+	finding.gist = fmt::format("{}, above {}", sysctls, usual);
+	return finding.set(State::warn,
+			   fmt::format("{}; {}, above {}: where the server's threshold is as well, whole pages may go "
+				       "inside messages, and count as direct",
+				       finding.found, sysctls, usual),
+			   fmt::format("sysctl {}; umount and mount the share", fmt::join(lowered, " ")),
+			   fmt::format("sysctl {}; umount and mount the share", sysctls));
 }
 
 // What only sysfs tells, where there is none.
@@ -386,7 +414,7 @@ Finding check_filesystem(const Host &host, const Subject &subject)
 						   in_words(PEERDMA_REASON_RDMA_MODULE) + ")",
 					   how_to_load(host, "peerdma_nfs"));
 		finding.found += " over RDMA";
-		return finding;
+		return check_inline(host, finding);
 	}
 	if (fs == "overlay")
 		return finding.set(State::bad,
