@@ -119,11 +119,18 @@ Nvmet::Nvmet(fs::path root, const std::vector<NvmetPort> &ports) : root_(std::mo
 		throw std::runtime_error(fmt::format("{}: not there (is the module nvmet loaded?)", root_.string()));
 	for (const std::string &nqn : names_in(root_ / "subsystems"))
 		left_.emplace(get(root_ / "subsystems" / nqn / "attr_serial"), nqn);
-	for (const NvmetPort &port : ports)
-		make_port(port);
+	try {
+		for (const NvmetPort &port : ports)
+			make_port(port);
+	} catch (...) {
+		remove_made();
+		throw;
+	}
 }
 
-Nvmet::~Nvmet()
+Nvmet::~Nvmet() { remove_made(); }
+
+void Nvmet::remove_made() noexcept
 {
 	std::error_code ignored;
 	for (const fs::path &path : made_)
@@ -198,6 +205,10 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid
 void Nvmet::open(const std::string &nqn)
 {
 	const fs::path subsystem = root_ / "subsystems" / nqn;
+	const std::lock_guard lock(mutex_);
+	if (is_ended_)
+		return;
+	added_.insert(nqn);
 	for (const std::string &number : port_numbers_) {
 		const fs::path port = root_ / "ports" / number;
 		if (const std::error_code error = make_link(subsystem, port / "subsystems" / nqn))
@@ -205,6 +216,21 @@ void Nvmet::open(const std::string &nqn)
 							     get(port / "addr_trtype"), get(port / "addr_traddr"),
 							     get(port / "addr_trsvcid"), error.message()));
 	}
+}
+
+bool Nvmet::has_closed_port() const
+{
+	return std::ranges::any_of(port_numbers_, [this](const std::string &number) {
+		return names_in(root_ / "ports" / number / "subsystems").empty();
+	});
+}
+
+void Nvmet::close_all() noexcept
+{
+	const std::lock_guard lock(mutex_);
+	is_ended_ = true;
+	for (const std::string &nqn : added_)
+		close(nqn);
 }
 
 // Whether a subsystem that is there lets another host connect, or by another port.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ public:
 	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
 	// Removes the ports and hosts that it has made, if no other subsystem uses them.
 	~Nvmet();
+	Nvmet(const Nvmet &) = delete;
+	Nvmet &operator=(const Nvmet &) = delete;
 
 	// A subsystem of one namespace, to which these hosts may connect once it is open. serial: 20 hexadecimal digits, of the subsystem; it tells what
 	// this service or one before has exported from what an administrator has. The namespace's UUID is made of it and the NQN, so that a
@@ -39,6 +42,10 @@ public:
 	// Lets its hosts connect. The first subsystem of a port opens that, and the target refuses hosts of others that are not there yet:
 	// since Linux 6.10 such a host gives up. Throws std::runtime_error.
 	void open(const std::string &nqn);
+	// Whether there is a port to which no host can connect yet.
+	bool has_closed_port() const;
+	// Disconnects all hosts, and lets none connect any more: those of one subsystem would be refused while another is there still.
+	void close_all() noexcept;
 	// Disconnects all hosts of what was exported with this serial, if that has another NQN or lets more connect than these. Before
 	// the device answers again, as it may have held reads of a host that is no longer allowed. Throws std::runtime_error.
 	void close_if_more(const std::string &serial, const std::string &nqn, const std::vector<std::string> &hosts);
@@ -51,14 +58,17 @@ private:
 	void make_port(const NvmetPort &port);
 	// A folder that the destructor removes, unless it was there before.
 	void make_owned(const std::filesystem::path &path);
+	void remove_made() noexcept;
 	void close(const std::string &nqn) noexcept;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;
 	std::vector<std::string> port_numbers_;
 	std::multimap<std::string, std::string> left_; // at the start: NQNs, by serials
-	std::mutex mutex_;                             // protects made_
+	std::mutex mutex_;                             // protects the members below, and open() against close_all()
 	std::vector<std::filesystem::path> made_;      // ports and hosts that were not there before
+	std::set<std::string> added_;                  // NQNs
+	bool is_ended_ = false;                        // by close_all()
 };
 
 } // namespace viewd

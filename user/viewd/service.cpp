@@ -326,6 +326,7 @@ size_t Service::stop()
 		ender_.join();
 	for (const auto &[name, view] : views_)
 		view->begin_to_end();
+	devices_.close();
 	const Clock::time_point until = Clock::now() + options_.last_patience;
 	const auto end = [&](const std::string &name, std::unique_ptr<Published> &view) {
 		if (!view)
@@ -447,7 +448,7 @@ void Service::discard_left(const std::set<std::string> &unread)
 		if (left.at(name))
 			try_remove_left(name);
 		else
-			forget(name);
+			forget(name, Kept::nothing);
 	});
 }
 
@@ -539,7 +540,7 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 }
 
 // Ends a view and forgets it, later if its storage has not answered by then.
-void Service::end(const std::string &name, Clock::time_point until)
+void Service::end(const std::string &name, Clock::time_point until, Kept kept)
 {
 	// With the memory that it may need.
 	std::map<std::string, Ending> one;
@@ -568,7 +569,7 @@ void Service::end(const std::string &name, Clock::time_point until)
 		return;
 	}
 	close_files(std::move(ending.view));
-	forget(name);
+	forget(name, kept);
 }
 
 // On a thread of its own: ends views whose storage has answered at last.
@@ -583,12 +584,13 @@ void Service::end_later()
 		has_ending_.wait_for(lock, std::chrono::milliseconds(100));
 		for (auto at = ending_.begin(); at != ending_.end() && !is_stopped_;) {
 			const auto ending = at++;
+			const Kept kept = ending->second.next ? Kept::number : Kept::nothing;
 			// Nobody else takes it out.
 			lock.unlock();
 			const bool has_ended = ending->second.view->end(Clock::now());
 			if (has_ended) {
 				close_files(std::move(ending->second.view));
-				forget(ending->first);
+				forget(ending->first, kept);
 			}
 			lock.lock();
 			if (!has_ended)
@@ -606,12 +608,14 @@ void Service::end_later()
 }
 
 // Removes what there is of a view that is not published any more: the device that a service before has left, if this one has not taken it
-// over yet, and what the folder keeps.
-void Service::forget(const std::string &name) noexcept
+// over yet, and what the folder keeps; but the number, if the view is published again.
+void Service::forget(const std::string &name, Kept kept) noexcept
 {
 	try {
 		remove_left(name);
-		folder_->remove_all(name, {".device", ".scan", index_prefix});
+		folder_->remove_all(name, {".scan", index_prefix});
+		if (kept == Kept::nothing)
+			folder_->remove(name, ".device");
 	} catch (const std::exception &error) {
 		// The next service finds what is left.
 		std::fprintf(stderr, "peerdma-viewd: %s: %s\n", name.c_str(), error.what());
@@ -637,7 +641,7 @@ void Service::withdraw(const std::string &name)
 		if (found == views_.end())
 			throw Refused(fmt::format("{}: there is no such view", name));
 	}
-	end(name, Clock::now() + options_.patience);
+	end(name, Clock::now() + options_.patience, Kept::nothing);
 }
 
 // Asks the storage of all views how their files are. One that does not answer is not waited for.
@@ -669,8 +673,8 @@ void Service::reload()
 		const std::lock_guard lock(mutex_);
 		conf_error_ = fmt::format("{}: {}", options_.conf_dir.string(), error.code().message());
 		if (const size_t held = count_held())
-			conf_error_ += fmt::format("; views that a service before has published: {}; their reads wait "
-						   "until peerdma-viewd is reloaded",
+			conf_error_ += fmt::format("; views that a service before has published: {}; reads of devices "
+						   "that it has left wait until peerdma-viewd is reloaded",
 						   held);
 		return;
 	}
@@ -707,7 +711,9 @@ void Service::reload()
 	}
 	// None of them is refused: only a view that was published by command has a definition to remove.
 	const Clock::time_point until = Clock::now() + options_.patience;
-	for_each_at_once(ending, [&](const std::string &name) { end(name, until); });
+	for_each_at_once(ending, [&](const std::string &name) {
+		end(name, until, found.good.contains(name) ? Kept::number : Kept::nothing);
+	});
 	{
 		const std::lock_guard lock(mutex_);
 		for (const auto &[name, conf] : found.good)
@@ -845,7 +851,7 @@ void Service::wait_for_others(Published &view)
 	has_started(view);
 	std::unique_lock lock(start_mutex_);
 	while (starting_ && !view.stop && Clock::now() < begun_ + options_.start_patience)
-		have_started_.wait_for(lock, std::chrono::milliseconds(50));
+		have_started_.wait_for(lock, std::chrono::milliseconds(200));
 }
 
 // Removes the device that a service before has left for this view, if there is one, and which this one has not taken over: its
@@ -933,7 +939,7 @@ void Service::save_later(Published &view, const Unsaved &unsaved)
 // Returns false if the view is being ended.
 bool Service::discard_stale(Published &view)
 {
-	has_started(view); // its hosts have lost what they had
+	has_started(view); // to read its files takes longer
 	if (!view.take_left())
 		return false;
 	if (!remove_left(view.conf.name))
@@ -1025,8 +1031,10 @@ Service::Unsaved Service::scan(Published &view)
 	std::unique_ptr<BlockDevice> device = serve(view, header_sum);
 	if (!device)
 		return {};
-	if (!device->nqn().empty())
+	if (device->opens_port())
 		wait_for_others(view);
+	if (view.stop)
+		return {};
 	device->open();
 	const std::lock_guard lock(view.mutex);
 	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
@@ -1046,13 +1054,15 @@ std::unique_ptr<BlockDevice> Service::serve(Published &view, uint32_t header_sum
 	const Turn turn(turns_, view.files->storage(), view.stop);
 	if (!turn || !view.take_left())
 		return nullptr;
-	DeviceRecord record = DeviceRecord::parse(folder_->read(name, ".device"));
-	if (record.cookie && record.header != header_sum) {
+	const DeviceRecord before = DeviceRecord::parse(folder_->read(name, ".device"));
+	DeviceRecord record = before;
+	if (before.cookie && before.header != header_sum)
 		discard_stale(view);
-		record = {};
-	}
-	if (!record.cookie) {
-		record = DeviceRecord::of(header_sum, next_remainder());
+	if (before.header != header_sum || !before.cookie) {
+		do
+			record = DeviceRecord::of(header_sum, next_remainder());
+		while (before.cookie &&
+		       record.cookie % BlockDevices::cookie_period == before.cookie % BlockDevices::cookie_period);
 		folder_->write(name, ".device", record.text());
 	}
 	// It is read before this returns: the kernel looks for partitions.

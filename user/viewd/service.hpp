@@ -50,6 +50,8 @@ public:
 	virtual ~BlockDevice() = default;
 	// Lets hosts connect to it, if it is exported. Throws std::runtime_error.
 	virtual void open() {}
+	// Whether open() opens a port, to which no host can connect before.
+	virtual bool opens_port() const { return false; }
 	virtual std::string path() const = 0;
 	virtual std::string nqn() const { return ""; }  // by which hosts connect to it; "": it is not exported
 	virtual std::string note() const { return ""; } // what its user should know, in words
@@ -68,6 +70,8 @@ public:
 	// Removes the device of this view that a service before has left, if there is one: what waits for it fails. Returns whether
 	// there was one. Throws std::runtime_error.
 	virtual bool remove_left(const std::string &name, uint64_t cookie) = 0;
+	// Disconnects all hosts, and lets none connect any more.
+	virtual void close() noexcept {}
 };
 
 class Service
@@ -141,12 +145,15 @@ private:
 	};
 	using Clock = std::chrono::steady_clock;
 
+	// What the folder keeps of a view that has ended.
+	enum class Kept { nothing, number };
+
 	void publish_saved();
 	void add_failed(const std::string &name, const std::string &error);
 	void discard_left(const std::set<std::string> &unread);
 	size_t count_held() const;
 	void start(const ViewConf &conf, const std::string &origin);
-	void end(const std::string &name, Clock::time_point until);
+	void end(const std::string &name, Clock::time_point until, Kept kept);
 	void end_later();
 	void close_files(std::unique_ptr<Published> view);
 	void ask_storage();
@@ -160,7 +167,7 @@ private:
 	std::unique_ptr<BlockDevice> serve(Published &view, uint32_t header_sum);
 	void save_later(Published &view, const Unsaved &unsaved);
 	void write(const std::string &name, const Unsaved &files) const;
-	void forget(const std::string &name) noexcept;
+	void forget(const std::string &name, Kept kept) noexcept;
 	bool remove_left(const std::string &name);
 	void try_remove_left(const std::string &name) noexcept;
 	bool discard_stale(Published &view);

@@ -58,6 +58,7 @@ public:
 		if (nvmet_)
 			nvmet_->open(nqn_);
 	}
+	bool opens_port() const override { return nvmet_ && nvmet_->has_closed_port(); }
 	std::string path() const override { return device_->path(); }
 	std::string nqn() const override { return nvmet_ ? nqn_ : ""; }
 	std::string note() const override { return note_; }

@@ -24,6 +24,8 @@ public:
 		fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
 		EXPECT_EQ(::listen(fd_, 1), 0);
+		const timeval most = {60, 0};
+		EXPECT_EQ(::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most)), 0);
 		thread_ = std::thread([this, answers = std::move(answers)] {
 			for (const std::string &text : answers)
 				answer(text);

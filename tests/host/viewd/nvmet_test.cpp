@@ -126,6 +126,20 @@ TEST_F(NvmetTree, ANamespaceHasTheSameUuidAfterABoot)
 	EXPECT_NE(uuid("r", device_serial).substr(0, 8), first.substr(0, 8)) << "of another machine, or prefix";
 }
 
+TEST_F(NvmetTree, ClosesAllAndStaysClosed)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}});
+	nvmet.add("q", device_serial, 7, "/dev/ublkb0", {"host"});
+	EXPECT_TRUE(nvmet.has_closed_port());
+	nvmet.open("q");
+	EXPECT_FALSE(nvmet.has_closed_port());
+	nvmet.close_all();
+	EXPECT_TRUE(nvmet.has_closed_port());
+	nvmet.open("q");
+	EXPECT_TRUE(nvmet.has_closed_port());
+}
+
 TEST_F(NvmetTree, RemovesAtItsEndTheHostsThatItHasMade)
 {
 	fs::create_directories(root / "ports/1/subsystems");

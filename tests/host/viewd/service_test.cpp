@@ -105,7 +105,11 @@ class FakeDevices final : public viewd::BlockDevices
 		}
 		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
 		std::string note() const override { return of_.note; }
-		std::string nqn() const override { return of_.is_exported ? "nqn" + std::to_string(number_) : ""; }
+		bool opens_port() const override
+		{
+			const std::lock_guard lock(of_.mutex);
+			return of_.is_exported && !of_.opened;
+		}
 		void open() override
 		{
 			const std::lock_guard lock(of_.mutex);
@@ -149,6 +153,12 @@ public:
 		return true;
 	}
 
+	void close() noexcept override
+	{
+		const std::lock_guard lock(mutex);
+		at_close = views.size();
+	}
+
 	std::mutex mutex;
 	std::map<int, ServedView *> views;
 	std::map<int, uint64_t> cookies;
@@ -161,6 +171,7 @@ public:
 	size_t opened = 0;                 // devices to which hosts may connect; those that are gone too
 	std::atomic<bool> is_late = false; // the device of a view of this name
 	bool is_exported = false;
+	size_t at_close = 0; // devices that were there
 	bool refuse = false, refuse_removal = false;
 };
 
@@ -427,6 +438,7 @@ TEST_F(ExportedViews, WaitForAnotherNoLongerThanThat)
 
 TEST_F(ExportedViews, DoNotWaitForOneThatHasFailed)
 {
+	start_patience = 1h;
 	service.reset();
 	fs::remove(folder / "a");
 	write("b", tokens(1000, 17));
@@ -439,10 +451,50 @@ TEST_F(ExportedViews, DoNotWaitForOneThatHasFailed)
 
 TEST_F(ExportedViews, EndWhileTheyWait)
 {
+	start_patience = 1h;
 	begin_again();
 	ASSERT_TRUE(comes([&] { return is_early_served(); }));
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "early"}}), json::object());
 	EXPECT_TRUE(view_of("early").is_null());
+	EXPECT_EQ(opened(), 0u) << "hosts of the other one would find a port without their view";
+}
+
+TEST_F(ExportedViews, OfAnOpenPortDoNotWait)
+{
+	start_patience = 1h;
+	begin_again();
+	{
+		const std::lock_guard lock(devices.mutex);
+		devices.is_exported = false;
+	}
+	publish("new", "file = " + (folder / "a").string() + "\ncodec = u32");
+	EXPECT_EQ(settled("new")["state"], "published");
+}
+
+TEST_F(ExportedViews, LoseAllHostsBeforeTheFirstIsRemoved)
+{
+	service->stop();
+	EXPECT_EQ(devices.at_close, 2u);
+}
+
+TEST_F(ViewService, KeepsANumberOverAReload)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32");
+	begin();
+	settled("v");
+	const uint64_t cookie = devices.cookies.begin()->second;
+	fs::rename(path, folder / "aside");
+	service.reset();
+	begin();
+	EXPECT_EQ(settled("v")["state"], "failed");
+	fs::rename(folder / "aside", path);
+	service->reload();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(devices.cookies.begin()->second, cookie);
+	undefine("v.conf");
+	service->reload();
+	EXPECT_EQ(kept(), Strings());
 }
 
 TEST_F(ViewService, KeepsWhatFailedWithItsReason)
@@ -1300,9 +1352,10 @@ TEST_F(KilledViewService, KeepsDevicesWhileTheDirectoryCannotBeRead)
 	std::ofstream(folder / "views.d") << "no directory";
 	begin_after_kill();
 	service->reload();
-	EXPECT_EQ(service->conf_error(), (folder / "views.d").string() +
-						 ": Not a directory; views that a service before has published: 2; "
-						 "their reads wait until peerdma-viewd is reloaded");
+	EXPECT_EQ(service->conf_error(),
+		  (folder / "views.d").string() +
+			  ": Not a directory; views that a service before has published: 2; "
+			  "reads of devices that it has left wait until peerdma-viewd is reloaded");
 	EXPECT_EQ(devices.removed, Strings());
 	for (const char *name : {"v.scan", "v.device", "w.scan", "w.device"})
 		EXPECT_TRUE(fs::exists(folder / "state" / name)) << name;
