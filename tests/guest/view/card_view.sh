@@ -62,7 +62,7 @@ reads() {
 reads u32:17 17
 reads u32:24 24
 ends "the service ends"
-rmdir /sys/kernel/config/nvmet/ports/* /sys/kernel/config/nvmet/hosts/*
+same "and leaves no port and no host" '' "$(find "$nvmet/ports" "$nvmet/hosts" -mindepth 1)"
 dd if=/dev/zero of="$raw" bs=1M count=6 conv=fsync status=none
 rmmod peerdma_rdma
 cards_end

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Views exported by the kernel's NVMe target over RDMA (soft-RoCE) to a host in this guest: who may connect; each element by the
-# page cache and through GPU memory; the service killed under connections; a view withdrawn under reads.
+# page cache and through GPU memory; the service killed under connections; files that change or cannot be read; a view withdrawn under
+# reads.
 # group: view
 # topologies: switch
 # long: oldest
 # variants: plain
-# needs: CONFIG_BLK_DEV_UBLK rdma
+# needs: CONFIG_BLK_DEV_UBLK CONFIG_BLK_DEV_DM rdma
 # timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -69,21 +70,44 @@ same "withdrawn" '' "$(image withdraw $socket taken)"
 published "the other view is there" tokens
 check "for its host" image compare "$disk" /mnt/data/a
 
-# Its file changes.
-cp /mnt/data/a /mnt/data/changes
-same "a view of a file that changes" '' "$(image publish $socket changed $'file = /mnt/data/changes\ncodec = u32\nhost = '$me)"
-published "is published" changed
-changed=$(to "$soon" changed $me) || bail "no connection"
-changed_disk=$(disk_of ${prefix}changed) || bail "no disk"
-check "explain says that it is a view" grep -q "a view: u32 in 17 bits, 200001 elements, reduced by the storage" <(peerdma explain "$changed_disk")
-blockdev --flushbufs "$changed_disk"
-printf x >>/mnt/data/changes
-reads_with() { dd if="$changed_disk" of=/dev/null bs=64k skip=1 count=1 "$@" status=none 2>&1 | sed 's/.*: //'; }
-same "past the page cache its reads fail so" "No data available" "$(reads_with iflag=direct)"
-same "through it so" "Input/output error" "$(reads_with)"
-same "and into GPU memory so" "61 0 0" "$(pdio read "$changed_disk" 65536 65536 0 | tail -n 1 | cut -d' ' -f1-3)"
-disconnect "$changed"
-same "it can be withdrawn" '' "$(image withdraw $socket changed)"
+check "explain says that it is a view" grep -q "a view: u32 in 17 bits, 200001 elements, reduced by the storage" <(peerdma explain "$disk")
+
+# Files of a view change, or cannot be read. Each file has one MiB of the view, which no read has loaded before.
+make_drive 32
+image halves /mnt/data/halves 2
+files=''
+for how in whole grown cut replaced misfit unreadable; do
+	cp /mnt/data/halves /run/files/$how
+	files+="file = /run/files/$how"$'\n'
+done
+same "a view of files that fail" '' "$(image publish $socket failing "$files"$'codec = u32:u16\nprefetch = no\nhost = '$me)"
+published "is published" failing
+cold
+failing=$(to "$soon" failing $me) || bail "no connection"
+failing_disk=$(disk_of ${prefix}failing) || bail "no disk"
+first_sector() { filefrag -v -b512 "$1" | awk '$1 == "0:" { sub(/\.\.$/, "", $4); print $4 + 0 }'; }
+reads_with() { dd if="$failing_disk" of=/dev/null bs=4k skip=$((at / 4096)) count=1 "$@" status=none 2>&1 | sed 's/.*: //'; }
+at=4096 # behind the header
+for how in grown cut replaced misfit unreadable; do
+	at=$((at + mib)) direct="No data available" number=61
+	case $how in
+	grown) printf x >>/run/files/grown ;;
+	cut) truncate -s 100000 /run/files/cut ;;
+	replaced) cp /mnt/data/halves /run/files/other && mv /run/files/other /run/files/replaced ;;
+	misfit) printf '\377\377\377\377' | dd of=/mnt/data/drive bs=512 seek="$(first_sector /run/files/misfit)" conv=notrunc status=none ;;
+	unreadable)
+		bad=$(first_sector /run/files/unreadable) direct="Input/output error" number=5
+		drive "0 $bad linear $loop 0" "$bad 8 error" "$((bad + 8)) $((sectors - bad - 8)) linear $loop $((bad + 8))"
+		;;
+	esac
+	same "$how: past the page cache its reads fail so" "$direct" "$(reads_with iflag=direct)"
+	same "$how: through it so" "Input/output error" "$(reads_with)"
+	same "$how: and into GPU memory so" "$number 0 0" "$(pdio read "$failing_disk" $at 65536 0 | tail -n 1 | cut -d' ' -f1-3)"
+done
+check "a file that is whole comes" image read "$failing_disk" /mnt/data/halves 0
+drive "$whole"
+disconnect "$failing"
+same "it can be withdrawn" '' "$(image withdraw $socket failing)"
 
 # Published again from another file while a host that waits for its target has a read under way.
 image make /mnt/data/b 200001 17 2
@@ -106,15 +130,16 @@ check "nor do those that come later" eval "at >/run/later; ! test -s /run/later"
 disconnect "$again"
 same "it can be withdrawn" '' "$(image withdraw $socket again)"
 
-while dd if="$disk" of=/dev/null bs=4k iflag=direct status=none 2>/dev/null; do :; done &
+# Reads in a loop until a pass is not whole.
+while dd if="$disk" of=/run/came bs=4k iflag=direct status=none 2>/dev/null && cmp -s /run/came /mnt/data/copy; do :; done &
 reader=$!
 device=$(field tokens device)
-sleep 0.5
+soon 20 cmp -s /run/came /mnt/data/copy
 check "it is read" kill -0 $reader
 same "withdrawn under reads" '' "$(image withdraw $socket tokens)"
 check "its device is gone" fails test -b "$device"
 check "its reads fail" soon 20 ended $reader
-wait $reader
+check "what came before is right" cmp -n "$(stat -c %s /run/came)" /run/came /mnt/data/copy
 check "no new connection" fails to "$soon" tokens $me
 disconnect "$controller"
 check "the disk goes" soon 20 fails test -b "$disk"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The way to an exported view breaks under a read: the target goes and comes back, then the link goes for longer than the host waits. The
-# read is whole, or it fails and is named; nothing waits for ever. A link that comes back is of no use to soft-RoCE, which does not
-# connect again (Documentation/upstream/rxe-link-down).
+# The way to an exported view breaks under a read: the target goes and comes back; the storage node loses what its kernel had, as in a
+# power cut, and serves the view again; then the link goes for longer than the host waits. The read is whole, or it fails and is named;
+# nothing waits for ever. A link that comes back is of no use to soft-RoCE, which does not connect again
+# (Documentation/upstream/rxe-link-down).
 # group: view
 # topologies: switch
 # variants: plain
@@ -38,6 +39,32 @@ ln -s "$nvmet/subsystems/${prefix}tokens" "$link"
 wait $reader
 same "it comes back: the read ends" 0 $?
 check "with each element" image compare /mnt/data/copy /mnt/data/a
+
+# As after a reboot of the storage node: the device and the target are gone, what the service has saved is there.
+kill -STOP $service
+dd if="$disk" of=/mnt/data/again bs=64k iflag=direct status=none &
+reader=$!
+soon 20 waits $reader || diag "the read was not seen to wait"
+rm "$link"
+check "the storage node goes: its host notices" soon 20 fails live "$controller"
+kill -KILL $service
+wait $service 2>/dev/null
+cp -a /run/views /run/saved
+rm /run/views/tokens.conf
+begin # without a port; it removes the device and the target of an unknown view
+check "its device is gone" fails compgen -G '/dev/ublkb*'
+check "and its target" fails test -e "$nvmet/subsystems/${prefix}tokens"
+ends "that service ends"
+rm -r /run/views
+mv /run/saved /run/views
+check "the read still waits" kill -0 $reader
+exports
+published "the storage node comes back with the view" tokens
+soon 80 ended $reader || bail "the read does not end"
+wait $reader
+same "the read ends" 0 $?
+check "with each element" image compare /mnt/data/again /mnt/data/a
+check "the host has the disk that it had" image compare "$disk" /mnt/data/a
 disconnect "$controller"
 check "the disk goes" soon 20 fails test -b "$disk"
 
@@ -53,6 +80,7 @@ ip link set veth1 down
 wait $begun
 read -r got _ </tmp/broken
 same "the link goes for good: PeerDMA's read fails" $EIO "$got"
+host fill gpu0 0 "$size" pattern:7 >/dev/null
 wait $copier
 check "so does the command" [ $? != 0 ]
 check "which names it" grep -q "Input/output error" /run/late
@@ -63,6 +91,8 @@ check "the service lives" soon 30 is tokens state published
 same "and knows of no fault" '' "$(field tokens last_fault)"
 check "its device has each element" image compare "$(field tokens device)" /mnt/data/a
 ip link set veth1 up
+sleep 1
+check "the link is up: nothing came into the GPU's memory" host compare gpu0 0 "$size" pattern:7
 ends "it ends"
 rmdir /sys/kernel/config/nvmet/ports/* /sys/kernel/config/nvmet/hosts/*
 unwire

@@ -93,6 +93,7 @@ same "and it is scanned all the same" scanning "$(field slow state)"
 check "what it has found is saved" soon 60 test -s /run/views/slow.scan
 dmsetup suspend --noflush --nolockfs drive
 same "it is being scanned" scanning "$(field slow state)"
+check "a part of it has been" awk -v part="$(field slow scanned)" 'BEGIN { exit !(part > 0 && part < 1) }'
 kill -KILL $service
 dmsetup resume drive
 wait $service 2>/dev/null

@@ -8,6 +8,7 @@ image.py withdraw SOCKET NAME
 image.py field SOCKET NAME KEY...       prints fields of a view's status, a line each
 image.py plan SOCKET NAME FIRST,COUNT...
 image.py compare DEVICE FILE...         the device's header describes the files, and its elements, widened, are theirs
+image.py each                           the same for each line of its input, "DEVICE FILE...". Prints how many there were
 image.py halves PATH MIB                writes MIB of u32 below 2^16
 image.py poke PATH ELEMENT              stores each u32 of its input to a mapping of the file; begins with the one that is there, as
                                         the first store sets the file's times. Prints a line after each
@@ -101,6 +102,17 @@ def compare(device: str, *files: str) -> None:
         group = int.from_bytes(image[at:at + bits], "little")
         got.extend((group >> shift) & mask for shift in range(0, 8 * bits, bits))
     assert got[:elements] == expected, next(i for i in range(elements) if got[i] != expected[i])
+
+
+def each() -> None:
+    count = 0
+    for line in sys.stdin:
+        try:
+            compare(*line.split())
+        except AssertionError as fault:
+            raise AssertionError(line) from fault
+        count += 1
+    print(count)
 
 
 def halves(path: str, mib: str) -> None:
@@ -221,5 +233,5 @@ def small(device: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    {"make": make, "publish": publish, "withdraw": withdraw, "field": field, "compare": compare, "plan": plan, "halves": halves,
-     "poke": poke, "survey": survey, "read": read, "small": small}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "publish": publish, "withdraw": withdraw, "field": field, "compare": compare, "each": each, "plan": plan,
+     "halves": halves, "poke": poke, "survey": survey, "read": read, "small": small}[sys.argv[1]](*sys.argv[2:])

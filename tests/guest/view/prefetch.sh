@@ -24,9 +24,9 @@ begin
 idle=$(memory_of VmRSS)
 conf=$'file = /run/files/tokens\ncodec = u32:u16\n'
 same "a view" '' "$(image publish $socket ahead "$conf")"
+same "another one" '' "$(image publish $socket beside "$conf")"
 same "and one without prefetch" '' "$(image publish $socket behind "$conf"$'prefetch = no')"
-published "is published" ahead
-published "so is the other" behind
+for view in ahead beside behind; do published "$view: is published" $view; done
 chunks=$((size / 2)) in_order=$(seq -s, 0 $((size / 2 - 1)))
 # A permutation without neighbours.
 shuffled=$(for ((i = 0; i < chunks; i++)); do echo $((i * 7 % chunks)); done | paste -sd,)
@@ -73,15 +73,18 @@ same "a plan that goes beyond the view" "behind: range 0 of the plan: 2 elements
 drive "$(delayed 5)"
 cold
 readers() { image read "$(field "$1" device)" /mnt/data/tokens "$in_order" 32 4; }
+prefetched() { peerdma view status --socket $socket | sed -n 's/^cache:.* \([0-9]*\) chunks prefetched.*/\1/p'; }
+before=$(prefetched)
 readers ahead >/run/ahead 2>&1 &
 one=$!
-readers behind >/run/behind 2>&1 &
+readers beside >/run/beside 2>&1 &
 other=$!
 wait $one
-same "32 readers, each at another place" 0 $?
+same "32 readers, two at each chunk" 0 $?
 wait $other
-same "and 32 of the other view" 0 $?
-diag "$(cat /run/ahead /run/behind)"
+same "and 32 of another view" 0 $?
+check "chunks are prefetched for them" [ "$(prefetched)" -gt "$before" ]
+diag "$(cat /run/ahead /run/beside); $before chunks prefetched before, $(prefetched) now"
 drive "$(delayed 0)"
 most=$(memory_of VmHWM) bound=$((idle + memory * 1024 * 11 / 10))
 diag "memory: idle $idle KiB, at most $most, now $(memory_of RssAnon) of its own; bound $bound"
