@@ -25,9 +25,10 @@ TOLERANCES = {"host_odirect_read": 0.20, "host_odirect_read_raw": 0.20, "host_od
               "uring_host_fixed_read_qd32_raw": 0.30}
 FAR_TOLERANCE = 0.05  # storage over a network varies more
 REFERENCE = "host_odirect_read"
-FAR = ("nvme_rdma_", "nfs_rdma_", "nvme_card_")
+FAR = ("nvme_rdma_", "nfs_rdma_", "nvme_card_", "nfs_card_")
 KIB, MIB = 1 << 10, 1 << 20
-# A direct read by a card that moves the bytes itself, against one into host memory by the same card: the most that it may cost.
+# A direct read by NVMe over RDMA through a card that moves the bytes itself, against one into host memory by the same card: the most
+# that it may cost.
 CARD_LIMITS = {4 * KIB: 1.0, MIB: 0.10}
 
 Key = tuple[str, int]  # metric, size
@@ -186,12 +187,10 @@ def far_changes(counts: Counts, kept: dict[Key, float]) -> list[str]:
             if key in kept and abs(now - kept[key]) > FAR_TOLERANCE * kept[key]]
 
 
-def card_over(counts: Counts) -> list[str]:
-    """The limits of reads by a card that are not held. A kernel that refuses them has no such counts."""
-    ratios = {size: counts.instructions["nvme_card_direct_read", size] / counts.instructions["nvme_card_" + REFERENCE, size]
-              for size in CARD_LIMITS if ("nvme_card_direct_read", size) in counts.instructions}
-    return [f"nvme_card_direct_read {human(size)}: {ratio:.3f} times a read into host memory, the limit is {CARD_LIMITS[size]}"
-            for size, ratio in ratios.items() if ratio > CARD_LIMITS[size]]
+def card_limits(k: str, counts: Counts) -> list[Limit]:
+    """The limits of reads by a card. A kernel that refuses them has no such counts."""
+    limits = [Limit(k, "nvme_card_direct_read", size, "nvme_card_" + REFERENCE, size, ratio, True) for size, ratio in CARD_LIMITS.items()]
+    return [limit for limit in limits if (limit.metric, limit.size) in counts.instructions]
 
 
 def judge_exact(counts: Counts, wanted: dict[Key, float]) -> Verdict:

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# For make bench: reads of a file by NVMe and NFS over RDMA (soft-RoCE), and by NVMe over RDMA through a card that moves the bytes
-# itself, as diagnostics for the host. Target and initiator, server and client are all in this guest, on one CPU.
+# For make bench: reads of a file by NVMe and NFS over RDMA, by soft-RoCE and through a card that moves the bytes itself, as diagnostics
+# for the host. Target and initiator, server and client are all in this guest, on one CPU.
 # group: bench
 # topologies: disks
 # variants: plain
 # boot: counting
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 600
+# timeout: 900
 . "$LAB_ROOT/tests/perf/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -36,37 +36,41 @@ bench_nvme() {
 	no_targets
 }
 
+# bench_nfs NAME IP: a file of a server's ext4
+bench_nfs() {
+	mke2fs -q -F -t ext4 "$drive" 200M
+	mkdir -p $store
+	mount -o commit=3000 "$drive" $store
+	server || bail "no server"
+	pattern fill $store/bench 0 67108864 pattern:1
+	sync
+	far_ip=$2
+	client vers=4.2,rdma,port=20049
+	bench_far "$1" $share/bench $share/bench
+	umount $share
+	no_server
+}
+
 publish
 kernel_has veth nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 wire
+echo N >/sys/module/nfs/parameters/localio_enabled
 drive=$(nvme_disk nvme1)
 
 bench_nvme nvme_rdma $far_ip
-
-mke2fs -q -F -t ext4 "$drive" 200M
-mkdir -p $store
-mount -o commit=3000 "$drive" $store
-server || bail "no server"
-echo N >/sys/module/nfs/parameters/localio_enabled
-pattern fill $store/bench 0 67108864 pattern:1
-sync
-client vers=4.2,rdma,port=20049
-bench_far nfs_rdma $share/bench $share/bench
-umount $share
-no_server
+bench_nfs nfs_rdma $far_ip
 rmmod peerdma_nfs peerdma_rdma || bail "our modules stay"
 rdma link del rxe0
 rdma link del rxe1
 ip link del veth0
 
-# 6.12 refuses it: nvme-rdma announces no peer-to-peer DMA.
-if [ "$LAB_K" != "$LAB_OLDEST" ]; then
-	card_begins 10.9.1.1
-	insert peerdma_rdma
-	bench_nvme nvme_card 10.9.1.1
-	rmmod peerdma_rdma
-	cards_end
-fi
+card_begins 10.9.1.1
+insert peerdma_rdma peerdma_nfs
+# 6.12 refuses the first: nvme-rdma announces no peer-to-peer DMA.
+[ "$LAB_K" = "$LAB_OLDEST" ] || bench_nvme nvme_card 10.9.1.1
+bench_nfs nfs_card 10.9.1.1
+rmmod peerdma_nfs peerdma_rdma
+cards_end
 plan $tap_n

@@ -12,6 +12,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "perf"), str(Path(__file__).resolve().parents[1])]
+import bench  # noqa: E402
 import counts  # noqa: E402
 import plot  # noqa: E402
 import tables  # noqa: E402
@@ -90,11 +91,19 @@ def limits_hold_and_break() -> None:
 
 
 def a_card_has_its_limits() -> None:
-    kept = counts.Counts(counts.read_csv(counts.HERE / f"far-{lab.NEWEST}.csv"))
-    assert not counts.card_over(kept) and {size for name, size in kept.instructions if name == "nvme_card_direct_read"} >= set(counts.CARD_LIMITS)
+    def far(k: str) -> counts.Counts:
+        return counts.Counts(counts.read_csv(counts.HERE / f"far-{k}.csv"))
+
+    def states(kept: counts.Counts) -> list[str]:
+        return [bench.judged(kept, limit).split()[0] for limit in counts.card_limits(lab.NEWEST, kept)]
+    kept = far(lab.NEWEST)
+    assert states(kept) == ["holds"] * len(counts.CARD_LIMITS)
     kept.instructions["nvme_card_direct_read", counts.MIB] *= 2
-    assert len(counts.card_over(kept)) == 1
-    assert not counts.card_over(counts.Counts(counts.read_csv(counts.HERE / f"far-{lab.OLDEST}.csv"))), "what a kernel refuses is none"
+    assert states(kept) == ["holds", "BROKEN"]
+    del kept.instructions["nvme_card_" + counts.REFERENCE, 4 * KIB]
+    assert states(kept) == ["BROKEN", "BROKEN"], "what has nothing to be compared with is good"
+    assert not counts.card_limits(lab.OLDEST, far(lab.OLDEST)), "what a kernel refuses is none"
+    assert counts.reference_of("nfs_card_direct_read_all") == "nfs_card_host_odirect_read_all"
 
 
 def the_median_of_boots() -> None:
