@@ -601,15 +601,17 @@ def make_test_modules(kernel: Kernel) -> None:
     """
     source, work = ROOT / "tests/kmod", kernel.module.parent / "kmod"
     newest, stamp = max(f.stat().st_mtime for f in source.iterdir()), work / "built"
-    if stamp.exists() and stamp.stat().st_mtime >= newest:
-        return
-    shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(source, work)
-    run = subprocess.run(["make", "-s", f"-j{os.cpu_count() or 1}", "-C", str(kernel.home / "build"), f"M={work}", "W=1", "modules"],
-                         capture_output=True, text=True)
-    if run.returncode or "warning:" in run.stderr:
-        raise LabError(f"tests/kmod does not build against {kernel.name}:\n{run.stderr}")
-    stamp.touch()
+    with open(work.with_name(".kmod.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.stat().st_mtime >= newest:
+            return
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(source, work)
+        run = subprocess.run(["make", "-s", f"-j{os.cpu_count() or 1}", "-C", str(kernel.home / "build"), f"M={work}", "W=1", "modules"],
+                             capture_output=True, text=True)
+        if run.returncode or "warning:" in run.stderr:
+            raise LabError(f"tests/kmod does not build against {kernel.name}:\n{run.stderr}")
+        stamp.touch()
 
 
 # --- QEMU -----------------------------------------------------------------------------------------
