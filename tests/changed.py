@@ -53,8 +53,10 @@ def names(script: Path, program: str) -> bool:
 
 
 def carries(script: Path, test: str) -> bool:
-    """Whether the script runs the other test with `carried`: by its name or in a loop over names."""
+    """Whether the script runs the other test with `carried`, by its name or in a loop over names, or sources it."""
     text = script.read_text()
+    if re.search(rf'^\. "\$LAB_ROOT/tests/guest/\w+/{re.escape(test)}\.sh"$', text, re.M):
+        return True
     return bool(re.search(r"^\s*carried\b", text, re.M)
                 and re.search(rf"^\s*(?:carried|for name in)\b.*\s{re.escape(test)}(?:[\s;]|$)", text, re.M))
 

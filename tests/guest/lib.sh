@@ -394,13 +394,15 @@ extents() {
 	done < <(filefrag -v -b1 "$1" | tr -s '.:' ' ')
 }
 
-# on_drive IMAGE EXTENTS LEN SOURCE: the host compares the extents on the drive
+# on_drive IMAGE EXTENTS LEN SOURCE [OFF [SOURCE_OFF]]: the host compares LEN bytes of a file, from OFF on, where its extents are on
+# the drive
 on_drive() {
-	local at from len seen=0
+	local off=${5:-0} at from len first end seen=0
 	while read -r at from len; do
-		[ $((at + len)) -le "$3" ] || len=$(($3 - at))
-		host compare "$1" "$from" "$len" "$4" "$at" || return 1
-		seen=$((seen + len))
+		first=$((at > off ? at : off)) end=$((at + len < off + $3 ? at + len : off + $3))
+		[ $first -lt $end ] || continue
+		host compare "$1" $((from + first - at)) $((end - first)) "$4" $((first - off + ${6:-0})) || return 1
+		seen=$((seen + end - first))
 	done <<<"$2"
 	[ "$seen" = "$3" ] || { echo "the extents have $seen bytes of $3"; return 1; }
 }

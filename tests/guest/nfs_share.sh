@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154 # rdma.sh and the tests assign what is used here
 # Sourced after rdma.sh by tests of NFS over RDMA with server and client in this guest and the server's files on the drive of the image
-# disk1: reads and writes, ends of files, other writers, the client's page cache, and what goes under a request. The test defines:
+# disk1: reads and writes, ends of files, other writers, the client's page cache, and what goes under a request; and the block path's
+# programs on a file of the share. The test defines:
 #   straight LEN                   what pdio prints of an aligned request (rdma.sh)
 #   went OFF BUF_OFF WANT REASON   what it prints of a read of any part of a file
 #   device_goes                    the RDMA device goes and comes
@@ -31,6 +32,13 @@ same_bytes() {
 		host compare gpu0 $(($2 + $3)) $((10 * mib - $2 - $3)) pattern:9 $(($2 + $3))
 }
 
+# stored_is DESCRIPTION OFF LEN SOURCE_OFF: the server, and the host on the server's drive, see these bytes of pattern:5 in the file
+stored_is() {
+	check "$1: what the server has" pattern compare $store/file "$2" "$3" pattern:5 "$4"
+	sync $store/file
+	check "$1: what its drive has" on_drive disk1 "$(extents $store/file)" "$3" pattern:5 "$2" "$4"
+}
+
 # outlives read|write DESCRIPTION COMMAND...: a slow request must complete in full although COMMAND runs meanwhile
 outlives() {
 	local seed=9 len=$((8 * mib)) what="$version: $2 under a $1"
@@ -51,7 +59,7 @@ outlives() {
 	if [ "$1" = read ]; then
 		check "$what: and its bytes" host compare gpu0 0 $len pattern:1
 	else
-		check "$what: and its bytes" pattern compare $store/file 0 $len pattern:5
+		stored_is "$what" 0 $len 0
 		check "$what: and behind it" pattern compare $store/file $len 12345 pattern:1 $len
 	fi
 }
@@ -100,7 +108,7 @@ share_is_right() {
 		read -r off len <<<"$at"
 		got=$(pdio write $share/file "$off" "$len" $((off % 4096)) $((4 * mib)) "host fill gpu0 0 $((4 * mib)) pattern:5")
 		same "$version: a write of $len bytes at $off" "0 $len" "$(cut -d' ' -f1,3 <<<"${got##*$'\n'}")"
-		check "$version: what the server has" pattern compare $store/file "$off" "$len" pattern:5 $((off % 4096))
+		stored_is "$version: a write of $len bytes at $off" "$off" "$len" $((off % 4096))
 	done
 	check "$version: and around" pattern compare $store/file 14097 $((mib - 14097)) pattern:1 14097
 
@@ -148,4 +156,28 @@ share_is_right() {
 	fresh file $length 1
 	given_up "$version: given up" disk1
 	umount $share $other
+}
+
+# programs_run "DESCRIPTION|PROGRAM ARGUMENT..."...: each program on a fresh file, with v4.2 and v3; then an unbind while another process
+# holds a file's lock. The test sources canceled.sh.
+programs_run() {
+	local options version each words
+	rm -f /run/elsewhere # other tests may have left a longer one
+	pattern fill /run/elsewhere 0 100000 pattern:2
+	for options in vers=4.2 vers=3,nolock,mountproto=tcp; do
+		client $options,rdma,port=20049
+		version=${options%%,*}
+		for each; do
+			publish # abi.cpp unpublishes the provider
+			rm -f $store/file # it may be longer
+			fresh file $mib 1
+			host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
+			read -ra words <<<"${each#*|}"
+			whole "$version: ${each%%|*}" "${words[@]}"
+		done
+		publish
+		fill_file "$store/held"
+		lock_is_held "$version" $share/held
+		umount $share
+	done
 }

@@ -68,7 +68,7 @@ struct dmacard_engine;
  */
 struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_record *record);
 /*
- * No copy may be submitted any more. Those under way end with -ENODEV, and when this returns the
+ * Copies under way, and those that are submitted later, end with -ENODEV. When this returns the
  * function reads and writes no memory.
  */
 void dmacard_engine_end(struct dmacard_engine *engine);

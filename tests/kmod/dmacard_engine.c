@@ -39,6 +39,7 @@ struct dmacard_engine {
 	void __iomem *regs;
 	u32 nsid, block, chunk; /* bytes of a block, and of a command */
 	u64 scratch; /* the first of the namespace's last blocks, of SLOTS * chunk bytes */
+	u16 control; /* of each command */
 	void *rest; /* a page */
 	dma_addr_t rest_dma;
 	struct nvme_sgl_desc *sgls; /* PIECES + 1 of each slot */
@@ -246,6 +247,7 @@ static void send_command(struct dmacard_engine *engine, unsigned int slot)
 			.slba = cpu_to_le64(engine->scratch +
 					    slot * (engine->chunk / engine->block)),
 			.length = cpu_to_le16(blocks - 1),
+			.control = cpu_to_le16(engine->control),
 		},
 	};
 	unsigned int nr;
@@ -396,6 +398,9 @@ static int read_limits(struct dmacard_engine *engine)
 	if (err)
 		return err;
 	engine->block = 1U << ns->lbaf[nvme_lbaf_index(ns->flbas)].ds;
+	/* The drive makes the checksums of its blocks, and takes them off again. */
+	if (ns->dps & NVME_NS_DPS_PI_MASK)
+		engine->control = NVME_RW_PRINFO_PRACT;
 	blocks = le64_to_cpu(ns->nsze);
 	if (engine->block < 512 || engine->block > PAGE_SIZE ||
 	    blocks * engine->block < (u64)SLOTS * engine->chunk)
@@ -475,7 +480,7 @@ void dmacard_engine_end(struct dmacard_engine *engine)
 	 * QEMU may crash if a command completes after a reset has freed its queues. A removed
 	 * function completes none. A throttled drive takes seconds.
 	 */
-	if (!idle && readl(engine->regs + NVME_REG_CSTS) != ~0U &&
+	if (!idle && pci_device_is_present(engine->pdev) &&
 	    !wait_for_completion_timeout(&engine->idle, 60 * HZ))
 		dev_warn(&engine->pdev->dev, "reset with commands under way\n");
 	free_irq(engine->irq, engine);

@@ -199,10 +199,15 @@ err_record:
 static void card_remove(struct pci_dev *pdev)
 {
 	struct card *card = pci_get_drvdata(pdev);
+	const bool is_present = pci_device_is_present(pdev);
 
+	/* A function that was pulled out ends no copy, and dmacard_rdma_end() waits for them. */
+	if (!is_present)
+		dmacard_engine_end(card->engine);
 	dmacard_rdma_end(card->rdma);
 	/* Before the file, which goes when nobody waits for a copy. */
-	dmacard_engine_end(card->engine);
+	if (is_present)
+		dmacard_engine_end(card->engine);
 	debugfs_remove(card->folder);
 	dmacard_record_end(card->record);
 }

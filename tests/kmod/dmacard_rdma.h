@@ -50,7 +50,7 @@ struct dmacard_rdma {
 };
 
 struct dmacard_rdma *dmacard_rdma_new(struct pci_dev *pdev, struct dmacard_engine *engine);
-/* The engine must work until this returns. */
+/* Waits for all copies. The engine must exist until this returns. */
 void dmacard_rdma_end(struct dmacard_rdma *rdma);
 
 static inline struct dmacard_rdma *dmacard_rdma_of(struct ib_device *ib)

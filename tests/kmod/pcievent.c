@@ -2,8 +2,11 @@
 /*
  * Calls the error handlers of a PCI function's driver as the kernel does after an error. The lab's
  * emulated bus cannot report the errors of a bridge. With event=shutdown calls its shutdown handler
- * instead, and then resumes the function.
+ * instead, and then resumes the function. With event=pull takes the function from its driver as if
+ * it had been pulled out: config space cannot be read, and its interrupts are lost.
  */
+#include <linux/delay.h>
+#include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 
@@ -42,6 +45,17 @@ static int go_down(struct pci_dev *pdev)
 	return 0;
 }
 
+/* Of a function with one interrupt. */
+static void pull(struct pci_dev *pdev)
+{
+	pdev->error_state = pci_channel_io_perm_failure;
+	disable_irq(pci_irq_vector(pdev, 0));
+	/* QEMU ends what it has begun: it may crash if the driver resets the function before. */
+	msleep(3000);
+	device_release_driver(&pdev->dev);
+	pdev->error_state = pci_channel_io_normal;
+}
+
 static int __init pcievent_init(void)
 {
 	unsigned int domain, bus, slot, func;
@@ -53,6 +67,11 @@ static int __init pcievent_init(void)
 	pdev = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(slot, func));
 	if (!pdev)
 		return -ENODEV;
+	if (!strcmp(event, "pull")) {
+		pull(pdev);
+		pci_dev_put(pdev);
+		return 0;
+	}
 	device_lock(&pdev->dev);
 	if (pdev->driver)
 		err = strcmp(event, "shutdown") ? error(pdev) : go_down(pdev);

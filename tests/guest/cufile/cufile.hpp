@@ -147,9 +147,11 @@ inline void fill(const void *memory, size_t size, const std::string &source, uin
 	     "host fill");
 }
 
-// Compares the file's bytes on the drive, as the host sees the drive.
+// Compares the file's bytes on the drive, as the host sees the drive: FAR_IMAGE, or disk0.
 inline bool drive_has(int fd, uint64_t offset, uint64_t size, const std::string &source, uint64_t source_off = 0)
 {
+	const char *const far = std::getenv("FAR_IMAGE");
+	const std::string image = far ? far : "disk0";
 	constexpr unsigned most = 64;
 	std::vector<char> room(sizeof(struct fiemap) + most * sizeof(struct fiemap_extent));
 	auto *const map = reinterpret_cast<struct fiemap *>(room.data());
@@ -165,7 +167,7 @@ inline bool drive_has(int fd, uint64_t offset, uint64_t size, const std::string 
 			break;
 		const uint64_t skip = at - extent.fe_logical,
 			       part = std::min<uint64_t>(extent.fe_length - skip, offset + size - at);
-		if (!host::run("host compare disk0 " + std::to_string(extent.fe_physical + skip) + " " +
+		if (!host::run("host compare " + image + " " + std::to_string(extent.fe_physical + skip) + " " +
 			       std::to_string(part) + " " + source + " " + std::to_string(source_off + at - offset)))
 			return false;
 		at += part;

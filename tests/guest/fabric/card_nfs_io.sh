@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The reads, writes, ends of files, other writers and the client's page cache of the test nfs, and what goes under a request there, by a
-# network card whose own DMA engine moves the bytes (tests/kmod/dmacard_rdma.h): server and client in this guest, v4.2 and v3.
+# What the tests nfs (reads, writes, ends of files, other writers, the client's page cache, what goes under a request) and nfs_io (the block
+# path's programs, a lock that is held) do with a share, by a network card whose own DMA engine moves the bytes (tests/kmod/dmacard_rdma.h):
+# server and client in this guest, v4.2 and v3.
 # group: rdma
 # topologies: disks
 # variants: plain
-# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 600
+# needs: filefrag rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 900
 # long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 . "$LAB_ROOT/tests/guest/nfs_share.sh"
+. "$LAB_ROOT/tests/guest/canceled.sh"
 
 kernel_has rpcrdma nfsd nfsv3 nfsv4
 publish
@@ -26,15 +28,20 @@ went() {
 	echo "0 $reason $3 $direct $(($3 - direct)) 0"
 }
 card_begins $far_ip
-device_goes() {
-	echo "$card" >/sys/bus/pci/drivers/dmacard/unbind && [ ! -e /sys/class/infiniband/dmacard0 ] &&
-		echo "$card" >/sys/bus/pci/drivers_probe && ip addr add $far_ip/24 dev card0 && ip link set card0 up
-}
+device_goes() { unbind_card && bind_card $far_ip; }
 
 stored "$(nvme_disk nvme1)"
 echo N >/sys/module/nfs/parameters/localio_enabled
 insert peerdma_rdma peerdma_nfs
 for version in 4.2 3; do share_is_right $version; done
+programs=(
+	"rings|uring $share/file $share/scratch none"
+	"many at once|batch $share/file /run/elsewhere"
+	"by number|ids $share/file"
+	"bad input|abi $share/file $share"
+	"structs that change|hostile $share/file"
+)
+programs_run "${programs[@]}"
 no_server
 wipefs -qa "$(nvme_disk nvme1)"
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs

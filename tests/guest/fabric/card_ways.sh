@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # NVMe over RDMA by a network card whose own DMA engine moves the bytes, and what is under way when something goes: the card, its link,
-# the target, a queue pair, the controller, the GPU. Each request ends with the right errno or is made again whole, and nothing reaches
-# the GPU's memory, or is fetched from it, afterwards. Both ends in this guest.
+# the target, a queue pair, the controller, the GPU. Each read, write and write of a ring ends with the right errno or is made again whole,
+# and nothing reaches the GPU's memory, or is fetched from it, afterwards. Both ends in this guest.
 # group: rdma
 # topologies: disks
 # kernels: newest
 # because: nvme-rdma announces no peer-to-peer DMA before 7.1
 # variants: plain debug
 # needs: rdma
-# timeout: 600
+# timeout: 900
 # long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -51,25 +51,25 @@ blockdev --flushbufs "$disk"
 for image in disk1 disk0; do
 	slow="the drive is slow"
 	[ $image = disk1 ] || slow="the card is slow"
-	breaks "$slow, the target goes under a read" "$disk" $image rm "$nvmet/ports/1/subsystems/far"
-	ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
-	comes_back "$slow, the target"
+	for way in read write ring; do
+		breaks_under $way "$slow, the target goes" "$disk" $image "$drive" rm "$nvmet/ports/1/subsystems/far"
+		ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
+		comes_back "$slow, after a $way, the target"
+	done
 done
 
 link_goes() { ip link set card0 down; }
-for way in read write; do
-	what="the link goes under a $way"
-	if [ $way = read ]; then breaks "$what" "$disk" disk0 link_goes; else write_breaks "$what" "$disk" disk0 "$drive" link_goes; fi
+for way in read write ring; do
+	breaks_under $way "the link goes" "$disk" disk0 "$drive" link_goes
 	ip link set card0 up
 	ip addr add $ip/24 dev card0 2>/dev/null # removed with the link, perhaps
-	comes_back "$what: it"
+	comes_back "the link, gone under a $way,"
 done
 
 queue_errs() { POST_SEND=dmacard_post_send qp_errs nvme_rdma_send_done timeout 30 pdio read "$disk" 0 4096 0; }
-for way in read write; do
-	what="a queue pair errs under a $way"
-	if [ $way = read ]; then breaks "$what" "$disk" disk1 queue_errs; else write_breaks "$what" "$disk" disk1 "$drive" queue_errs; fi
-	comes_back "$what: the controller"
+for way in read write ring; do
+	breaks_under $way "a queue pair errs" "$disk" disk1 "$drive" queue_errs
+	comes_back "a queue pair errs under a $way: the controller"
 done
 check "the module that made them err goes" rmmod qperr
 
@@ -83,16 +83,11 @@ goes_on read "the controller is reset" "$disk" disk1 reset "$controller"
 goes_on write "the controller is reset" "$disk" disk1 reset "$controller"
 
 # --- The card itself. nvme-rdma gives its controllers up then; the target's port is made anew by hand.
-pci=/sys/bus/pci
-card_goes() { echo "$card" >$pci/drivers/dmacard/unbind; }
-for way in read write; do
+for way in read write ring; do
 	what="the card goes under a $way"
-	if [ $way = read ]; then breaks "$what" "$disk" disk0 card_goes; else write_breaks "$what" "$disk" disk0 "$drive" card_goes; fi
+	breaks_under $way "the card goes" "$disk" disk0 "$drive" unbind_card
 	check "$what: so does the controller" soon 60 no_controller "$controller"
-	echo "$card" >$pci/drivers_probe
-	check "$what: it is back" [ -d /sys/class/infiniband/dmacard0 ]
-	ip addr add $ip/24 dev card0
-	ip link set card0 up
+	check "$what: it is back" bind_card $ip
 	rm "$nvmet/ports/1/subsystems/far"
 	ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
 	soon 30 connected_again

@@ -14,7 +14,7 @@
 
 publish
 far_drive
-export LAB_EVENTS="unbind remove:busy unpublish:block kill exit:block exec:sync pass:completing fork:busy teardown squeeze rmmod:busy"
+export LAB_EVENTS=$lifetime_events
 carried revoke
 unset LAB_EVENTS
 if [ "$LAB_VARIANT" = debug ]; then

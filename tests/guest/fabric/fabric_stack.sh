@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # md and dm over NVMe-over-RDMA drives, and over such a drive beside a local one. Each leaf must be checked, the bytes
 # must be right on each, and a leg whose path breaks must be an error. Soft-RoCE, target and initiator in this guest.
+# card_stack.sh sources this, with by_card set.
 # group: rdma
 # topologies: disks
 # boot: fabric
@@ -18,11 +19,21 @@ kernel_has veth nvmet nvmet-rdma nvme-rdma nvme-loop
 modprobe -d "$LAB_KERNEL" -a raid0 raid1 raid10 raid456 md-linear dm-mod dm-crypt 2>/dev/null
 DM_TARGET=37 MD_LEVEL=38 FABRIC_LOOP=43
 insert peerdma_rdma
-echo 1 >$software
 timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
-echo 5 >$timeouts/io_timeout
-wire
+# A card's copies are slow.
+[ -n "${by_card:-}" ] || echo 5 >$timeouts/io_timeout
+! mountpoint -q /mnt/disk || umount /mnt/disk
+if [ -n "${by_card:-}" ]; then
+	far_ip=10.9.1.1
+	card_begins $far_ip nvme3
+	how='' unbounced="0 0 4096"
+	soon=${soon/keep_alive_tmo=2/keep_alive_tmo=60}
+else
+	echo 1 >$software
+	wire
+	how=:software unbounced="$EXDEV $RDMA_SOFTWARE 0"
+fi
 here=$(nvme_disk nvme2)
 for name in nvme0 nvme1 nvme2; do wipefs -qa "$(nvme_disk $name)"; done
 # away NUMBER: connects the drive of that number over the network; records its controller and leaf
@@ -32,7 +43,7 @@ away() {
 	controller[$1]=$(connect "$soon,transport=rdma,traddr=$far_ip,trsvcid=$((4421 + $1)),nqn=far$1") || bail "no connection"
 	disk[$1]=$(disk_of "far$1") || bail "no disk"
 	path=${disk[$1]%n1}c${controller[$1]#nvme}n1
-	leaf[$1]=${path##*/}:software
+	leaf[$1]=${path##*/}$how
 }
 declare -a controller disk leaf
 away 0
@@ -44,7 +55,7 @@ for level in raid0 linear raid1 raid10; do
 	[ $level != linear ] || modprobe -d "$LAB_KERNEL" -qn md-linear || continue
 	array $level "$a" "$b"
 	moves_on "$level" /dev/md0 "${leaf[@]}"
-	same "$level: a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read /dev/md0 0 4096 0 | cut -d' ' -f1-3)"
+	same "$level: a read that nothing may bounce" "$unbounced" "$(NO_BOUNCE=1 pdio read /dev/md0 0 4096 0 | cut -d' ' -f1-3)"
 	disband "$a" "$b"
 done
 array raid1 "$a" "$b"
@@ -80,7 +91,7 @@ table stripe "0 $half striped 2 128 $a 2048 $b 2048"
 moves_on "dm striped" /dev/mapper/stripe "${leaf[@]}"
 dmsetup remove stripe
 
-# --- Beside a local drive, whose bytes no CPU touches. They count like the whole: through the host.
+# --- Beside a local drive, whose bytes no CPU touches. With soft-RoCE they count like the whole: through the host.
 array raid0 "$a" "$here"
 moves_on "raid0 with a drive of this machine" /dev/md0 "${leaf[0]}" "$here"
 disband "$a" "$here"
@@ -98,7 +109,7 @@ for name in "${controller[@]}"; do disconnect "$name"; done
 ln -s $nvmet/subsystems/far1 $nvmet/ports/2/subsystems/far1
 no_targets
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
-unwire
+if [ -n "${by_card:-}" ]; then cards_end; else unwire; fi
 echo "$io_timeout" >$timeouts/io_timeout
 for name in nvme0 nvme1 nvme2; do wipefs -qa "$(nvme_disk $name)"; done
 plan $tap_n

@@ -34,83 +34,22 @@ server || bail "no server"
 echo N >/sys/module/nfs/parameters/localio_enabled
 fresh file $mib 1
 client vers=4.2,rdma,port=20049
-throttle $((mib / 8)) disk0
-echo 3 >/proc/sys/vm/drop_caches
-begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9"
-check "NFS, the RDMA device goes: a request is under way" kill -0 $begun
-check "NFS, the RDMA device goes: and comes" bash -c "rdma link del rxe1 && rdma link add rxe1 type rxe netdev veth1"
-throttle 0 disk0
-wait $begun
-survives "NFS, the RDMA device goes" /tmp/slow $share/file $mib
-fresh file $mib 1
-throttle $((mib / 8)) disk0
-echo 3 >/proc/sys/vm/drop_caches
-begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9"
-check "NFS, a queue pair errs: a request is under way" kill -0 $begun
-check "NFS, a queue pair errs: it does" qp_errs rpcrdma_wc_send timeout 60 stat -f $share
-throttle 0 disk0
-wait $begun
-survives "NFS, a queue pair errs" /tmp/slow $share/file $mib
-given_up "NFS, given up" disk0
 device_goes() { rdma link del rxe1 && [ ! -e /sys/class/infiniband/rxe1 ]; }
 device_is_back() { rdma link add rxe1 type rxe netdev veth1; }
-# The server's file has either its old bytes or the new ones.
-all_or_nothing() { pattern compare $store/slow 0 65536 pattern:1 || [ "$(tr -d '\011' <$store/slow | wc -c)" = 0 ]; }
-given_up "NFS, the RDMA device goes under a read" disk0 device_goes device_is_back
-fresh slow 65536 1
-same "NFS, the RDMA device is back: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
-for kind in "write" "ring's write"; do
-	what="NFS, the RDMA device goes under a $kind"
-	fresh slow 65536 1
-	[ "$kind" = write ] || export RING=1
-	begins /tmp/given_up write $share/slow 0 65536 0 65536 "fsfreeze -f $store; host fill gpu0 %AT 65536 byte:9"
-	device_goes &
-	gives_up "$what"
-	fsfreeze -u $store
-	wait $!
-	same "$what: it does happen" 0 $?
-	device_is_back
-	wait
-	sleep 1
-	check "$what: nothing was fetched afterwards" all_or_nothing
-done
-unset RING
-fresh slow 65536 1
-same "NFS: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
-begins /tmp/given_up read $share/slow 0 65536 0 65536 "rpc.nfsd 0"
-gives_up "NFS, the server goes"
-serve
-wait $begun
-check "NFS, the server comes: nothing came afterwards" host compare gpu0 0 65536 pattern:7
-begins /tmp/given_up write $share/slow 0 65536 0 65536 "rpc.nfsd 0; host fill gpu0 %AT 65536 byte:9"
-gives_up "NFS, the server goes under a write"
-serve
-wait $begun
-sleep 1
-check "NFS, the server comes: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
-# The RDMA device returns meanwhile: the request is retried.
+device_goes_and_comes() { device_goes && device_is_back; }
+outlasts "NFS, the RDMA device goes" disk0 device_goes_and_comes
+outlasts "NFS, a queue pair errs" disk0 qp_errs rpcrdma_wc_send timeout 60 stat -f $share
+given_up "NFS, given up" disk0
+device_is_lost disk0
+server_is_lost
+# The server returns meanwhile: the request is retried.
 fresh file $mib 1
 begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9; rpc.nfsd 0"
 check "NFS, the server restarts: a request is under way" kill -0 $begun
 serve
 wait $begun
 survives "NFS, the server restarts" /tmp/slow $share/file $mib
-throttle $((mib / 8)) disk0
-fresh file $mib 1
-echo 3 >/proc/sys/vm/drop_caches
-taken read "NFS" $share/file disk0 $mib
-umount $share
-client vers=4.2,rdma,port=20049
-begins /tmp/slow write $share/file 0 $mib 0 $mib "rpc.nfsd 0; host fill gpu0 %AT $mib pattern:5"
-peerdma unpublish "$(gpu_bdf)" >/dev/null &
-sleep 1
-check "NFS, the GPU is unbound under a write: who unbinds waits for it" kill -0 $!
-serve
-wait $begun
-same "NFS, the GPU is unbound under a write: the request is whole" "$(straight $mib)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
-check "NFS, the GPU is unbound under a write: and its bytes" pattern compare $store/file 0 $mib pattern:5
-wait
-publish
+gpu_is_taken disk0
 umount $share
 rm -f $store/file $store/slow
 no_server
@@ -165,12 +104,10 @@ target_comes
 check "the target comes: the controller, once more" soon 60 live "$controller"
 
 # A queue pair fails, and the controller reconnects.
-breaks "a queue pair errs under a read" "$disk" disk0 queue_errs
-check "a queue pair has erred: the controller, after a read" soon 60 live "$controller"
-write_breaks "a queue pair errs under a write" "$disk" disk0 "$drive" queue_errs
-check "a queue pair has erred: the controller, after a write" soon 60 live "$controller"
-RING=1 write_breaks "a queue pair errs under a ring's write" "$disk" disk0 "$drive" queue_errs
-check "a queue pair has erred: the controller, after a ring's write" soon 60 live "$controller"
+for way in read write ring; do
+	breaks_under $way "a queue pair errs" "$disk" disk0 "$drive" queue_errs
+	check "a queue pair has erred: the controller, after a $way" soon 60 live "$controller"
+done
 
 # The RDMA device and the link break, each under a read, a write and a ring's write; the controller is removed with
 # them.
@@ -197,11 +134,7 @@ loses() {
 	local way
 	for way in read write ring; do
 		comes "$1, before a $way: connected for once" "$once"
-		case $way in
-		read) breaks "$1 under a read" "$disk" disk0 "$2" ;;
-		write) write_breaks "$1 under a write" "$disk" disk0 "$drive" "$2" ;;
-		ring) RING=1 write_breaks "$1 under a ring's write" "$disk" disk0 "$drive" "$2" ;;
-		esac
+		breaks_under $way "$1" "$disk" disk0 "$drive" "$2"
 		check "$1 under a $way: and the controller with it" soon 30 no_controller "$controller"
 		"$3"
 	done

@@ -107,6 +107,7 @@ loses_extents() {
 }
 loses_extents
 umount /mnt/xfs # later tests use the drive
+[ -z "${FAR_nvme0:-}" ] || rmmod peerdma_rdma
 check "the module is not used any more" rmmod peerdma
 load_module
 publish

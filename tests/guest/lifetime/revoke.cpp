@@ -63,8 +63,8 @@ std::string get(const std::string &file)
 
 // --- The drive, and a filesystem on a device-mapper device over it
 
-/// The network drive, or nullptr: fabric_lifetime.sh.
-const char *far_disk() { return std::getenv("FAR_DISK"); }
+/// The network drive, or nullptr: fabric_lifetime.sh and card_lifetime.sh.
+const char *far_disk() { return std::getenv("FAR_nvme0"); }
 
 std::string disk()
 {
@@ -211,7 +211,8 @@ bool module_here()
 {
 	const fs::path file = std::getenv("LAB_MODULE");
 	return loaded(file, "") &&
-	       (!far_disk() || loaded(file.parent_path() / "peerdma_rdma.ko", "allow_software=1")) &&
+	       (!far_disk() ||
+		loaded(file.parent_path() / "peerdma_rdma.ko", raw::by_software() ? "allow_software=1" : "")) &&
 	       within(patience(), [] { return fs::exists("/dev/peerdma"); });
 }
 
@@ -227,28 +228,6 @@ bool found()
 /// The device may appear before a driver can bind to it.
 bool published() { return !guest::bind_and_publish(gpu, 64 << 20); }
 
-/// Plugs in a GPU with the memory of the previous one. QEMU keeps the registrations of a backend whose device was
-/// unplugged and aborts if it is used again, so this adds a new backend on the same file.
-void plug_in()
-{
-	static int number;
-	const std::string old = number ? "gpu0-" + std::to_string(number) : "gpu0";
-	const std::string fresh = "gpu0-" + std::to_string(++number);
-	const std::string file = std::getenv("LAB_OUT") + std::string("/gpu-bar.mem");
-	auto qmp = [](const std::string &command, const std::string &arguments) {
-		return host::ask("qmp {\"execute\":\"" + command + "\",\"arguments\":{" + arguments + "}}")
-			       .find("\"error\"") == std::string::npos;
-	};
-	qmp("object-add", R"("qom-type":"memory-backend-file","share":true,"size":)" +
-				  std::to_string(fs::file_size(file)) + ",\"id\":\"" + fresh + "\",\"mem-path\":\"" +
-				  file + "\"");
-	within(patience(), [&] {
-		return qmp("device_add",
-			   R"("driver":"ivshmem-plain","id":"gpu0","bus":"down1","memdev":")" + fresh + "\"");
-	});
-	qmp("object-del", "\"id\":\"" + old + "\"");
-}
-
 /// The GPU is present, whatever the event was.
 bool plugged_in()
 {
@@ -257,7 +236,7 @@ bool plugged_in()
 	put("/sys/bus/pci/rescan", "1");
 	if (fs::exists(device()))
 		return true;
-	plug_in();
+	guest::plug_in();
 	return within(2 * patience(), [] { return fs::exists(device()); });
 }
 
@@ -370,8 +349,8 @@ struct Round {
 	bool held() const { return state.hold != Hold::none; }
 };
 
-/// On a network drive, where the CPU copies, successful requests report this reason too.
-const std::string well = far_disk() ? "0/" + std::to_string(PEERDMA_REASON_RDMA_SOFTWARE) : "0/0";
+/// Where the CPU copies, successful requests report this reason too.
+const std::string well = raw::by_software() ? "0/" + std::to_string(PEERDMA_REASON_RDMA_SOFTWARE) : "0/0";
 const std::string all_is_well = "read " + well + " write " + well + " command 0 mmap 0 alloc 0 other " + well;
 const std::string buffer_is_gone = "read -2/0 write -2/0 command -2 mmap -22 alloc 0 other " + well;
 constexpr auto drive_is_gone = "read -18/32 write -18/32 command -18 mmap 0 alloc 0 other -18/32";
@@ -629,7 +608,7 @@ std::string run(const Event &event, const State &state)
 
 void device_del(Round &round)
 {
-	host::ask(R"(qmp {"execute":"device_del","arguments":{"id":"gpu0"}})");
+	guest::unplug();
 	round.want(within(4 * patience(), [] { return !fs::exists(device()); }), "the device stays");
 }
 

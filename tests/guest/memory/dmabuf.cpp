@@ -32,9 +32,8 @@ using std::chrono::milliseconds, std::chrono::seconds;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kib = 1024, page = 4096, buf_len = 256 * kib;
-std::string gpu;      // PCI address
-bool pins, iommu;     // features of this kernel and this topology
-bool hotplugs = true; // not under lockdep
+std::string gpu;  // PCI address
+bool pins, iommu; // features of this kernel and this topology
 
 /// Whether an exporter can ask if an importer can be told of a revocation. Without that ours refuses to pin.
 bool exporters_can_ask()
@@ -580,7 +579,7 @@ void provider_up()
 
 void device_del()
 {
-	host::ask(R"(qmp {"execute":"device_del","arguments":{"id":"gpu0"}})");
+	guest::unplug();
 	within(seconds(30), [] { return !fs::exists(device()); });
 }
 
@@ -720,7 +719,6 @@ int main(int argc, char **argv)
 	gpu = argv[1];
 	pins = exporters_can_ask();
 	iommu = std::string(std::getenv("LAB_TOPOLOGY")) == "edu-vtd";
-	hotplugs = std::string(std::getenv("LAB_VARIANT")) != "debug";
 
 	if (std::string(std::getenv("LAB_TOPOLOGY")) == "bounce") {
 		bounced();
@@ -753,7 +751,7 @@ int main(int argc, char **argv)
 	provider_goes("remove", EDU_NOW, [] { put(device() + "/remove", "1"); });
 	unbind_waits();
 	unloading();
-	if (hotplugs) // the GPU does not come back, so this test is the last
+	if (guest::hotplugs()) // the GPU does not come back, so this test is the last
 		provider_goes("device_del", EDU_LATER, device_del);
 	else
 		starved(); // may disable the kernel's DMA debugging

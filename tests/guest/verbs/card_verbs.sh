@@ -8,7 +8,7 @@
 # variants: plain debug
 # needs: rdma
 # tier: all
-# timeout: 240
+# timeout: 300
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -22,25 +22,29 @@ card_begins 10.9.1.1
 verbs_device=dmacard0 verbs_netdev=card0
 few_drivers
 
-# card_goes: under work requests. The kernel takes it from the programs that have it open, one of which does nothing.
+# card_goes DESCRIPTION COMMAND...: under work requests. The kernel takes it from the programs that have it open, one of which does
+# nothing.
 card_goes() {
-	local idle serving busy unbind
+	local idle serving busy going
 	verbs serve 4797 dmacard0 &
 	idle=$!
 	verbs serve 4796 dmacard0 &
 	serving=$!
 	verbs busy 127.0.0.1 4796 dmacard0 >/tmp/busy &
 	busy=$!
-	check "the card goes: work requests are under way" soon 60 [ -s /tmp/busy ]
-	echo "$card" >/sys/bus/pci/drivers/dmacard/unbind &
-	unbind=$!
-	check "the card goes: it does not wait for the programs" soon 30 ended $unbind
-	check "the card goes: one still has it open" kill -0 $idle
-	check "the card goes: who posts learns of it" soon 30 ended $busy
+	check "$1: work requests are under way" soon 60 [ -s /tmp/busy ]
+	"${@:2}" &
+	going=$!
+	check "$1: it does not wait for the programs" soon 30 ended $going
+	check "$1: one still has it open" kill -0 $idle
+	check "$1: who posts learns of it" soon 30 ended $busy
 	kill -9 $idle $serving 2>/dev/null
-	wait $idle $serving $busy $unbind 2>/dev/null
-	all_back "the card goes"
+	wait $idle $serving $busy $going 2>/dev/null
+	all_back "$1"
 }
+unbound() { echo "$card" >/sys/bus/pci/drivers/dmacard/unbind; }
+# pulled: the driver finds that the function is gone, which ends no copy any more
+pulled() { insmod "$(dirname "$LAB_MODULE")/kmod/pcievent.ko" bdf="$card" event=pull && rmmod pcievent; }
 card_comes() {
 	echo "$card" >/sys/bus/pci/drivers_probe
 	ip addr add 10.9.1.1/24 dev card0
@@ -50,7 +54,7 @@ card_comes() {
 # By WRITE, READ and SEND.
 bytes=$((3 * (1 + 100 + 4095 + 4096 + 4097 + 70001 + 1048577 + (64 << 20)) + 100))
 if [ "$LAB_TOPOLOGY" = rp-intel ]; then
-	relay verbs refused dmacard0 NONE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
+	relay verbs refused dmacard0 DISTANCE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
 	check "the kernel's log says why" grep -q "$card cannot import buffer.*knows no PCI route" <(dmesg)
 elif [ "$LAB_TOPOLOGY" = paths ]; then
 	other=$(pci_of 0x1af4:0x1110 1)
@@ -70,9 +74,11 @@ else
 	one_killed
 	killed "both ends are killed"
 	link_goes
-	card_goes
-	card_comes
-	killed "the card has come again"
+	for way in unbound pulled; do
+		card_goes "the card goes, $way" $way
+		card_comes
+		killed "the card has come again, $way"
+	done
 fi
 umount /etc/libibverbs.d
 cards_end

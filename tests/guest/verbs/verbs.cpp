@@ -6,10 +6,9 @@
 //   verbs serve PORT RDMA-DEVICE          the other end: obeys until the connection ends; its memory is VERBS_GPU's
 //   verbs ask HOST PORT RDMA-DEVICE GPU IMAGE
 //                                         WRITE, READ and SEND of many lengths, and the device's own faults; then
-//                                         revokes
-//                                         buffers under work requests, and last unbinds our GPU (its PCI address).
-//                                         IMAGE is
-//                                         the host's name of the other's memory: gpu0 if it is the same
+//                                         revokes buffers under work requests, and last unbinds and unplugs our GPU
+//                                         (its PCI address). IMAGE is the host's name of the other's memory: gpu0 if
+//                                         it is the same
 //   verbs move ...                        only WRITE, READ and SEND of many lengths
 //   verbs break ...                       only the revocation under work requests
 //   verbs busy HOST PORT RDMA-DEVICE      endless WRITEs
@@ -17,6 +16,7 @@
 //   demand
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -122,6 +122,15 @@ struct Memory {
 		errno = -reg(rdma);
 		if (errno)
 			die(std::string("no region: ") + peerdma_reason_text(info.reason));
+	}
+	/// A new buffer and its region. False: the old region could not be ended.
+	bool renew(Rdma &rdma)
+	{
+		peerdma_buf_destroy(std::exchange(buf, nullptr));
+		const bool ended = !peerdma_mr_dereg(std::exchange(mr, nullptr));
+		alloc();
+		need(rdma);
+		return ended;
 	}
 
 	struct ibv_sge sge(uint64_t off, uint64_t len) const
@@ -292,6 +301,16 @@ struct Ends {
 		mtu = mine.info.path_mtu ? mine.info.path_mtu : far_mtu;
 	}
 
+	/// New buffers and regions at both ends.
+	void renew()
+	{
+		mine.renew(rdma);
+		for (const char *verb : {"destroy", "dereg", "again"})
+			far.yes(verb);
+		need_far();
+		connect(mtu);
+	}
+
 	/// Creates new queue pairs, since a queue pair is unusable after an error. 0: any path MTU.
 	void connect(uint32_t path_mtu)
 	{
@@ -388,12 +407,13 @@ void bytes(Ends &ends)
 std::string status_of(const struct ibv_wc &wc) { return ibv_wc_status_str(wc.status); }
 
 /// Posts many requests, waits for the first, runs `event` and checks the rest: one ends with an error, those behind it
-/// are flushed.
+/// are flushed. If the event takes effect only later, for so long another request is posted for each that ends.
 std::string cut(Ends &ends, const Verb &verb, const std::vector<enum ibv_wc_status> &wanted,
-		const std::function<bool()> &event)
+		const std::function<bool()> &event, seconds later)
 {
 	constexpr unsigned n = 15;
 	constexpr uint64_t len = 4 * mib;
+	unsigned posted = n;
 	for (unsigned i = 0; i < n; i++) {
 		if (verb.opcode == IBV_WR_SEND)
 			ends.far.yes("recv " + to_string(i * len) + " " + to_string(len));
@@ -408,23 +428,28 @@ std::string cut(Ends &ends, const Verb &verb, const std::vector<enum ibv_wc_stat
 		return "it took long";
 	unsigned good = 1;
 	struct ibv_wc wc = {};
-	while (good < n && !(wc = ends.queue->wait()).status)
+	while (good < posted && !(wc = ends.queue->wait()).status) {
 		good++;
-	if (good == n)
+		if (Clock::now() - start < later) {
+			ends.post(verb, posted % n * len, posted % n * len, len);
+			posted++;
+		}
+	}
+	if (good == posted)
 		return "all of them were done before";
-	std::printf("# after %u of %u: %s\n", good, n, ibv_wc_status_str(wc.status));
+	std::printf("# after %u of %u: %s\n", good, posted, ibv_wc_status_str(wc.status));
 	if (std::find(wanted.begin(), wanted.end(), wc.status) == wanted.end())
 		return status_of(wc);
-	for (unsigned i = good + 1; i < n; i++)
+	for (unsigned i = good + 1; i < posted; i++)
 		if (const auto behind = ends.queue->wait(); behind.status != IBV_WC_WR_FLUSH_ERR)
 			return "behind it: " + status_of(behind);
 	return "";
 }
 
 void cuts(Ends &ends, const Verb &verb, const std::string &what, const std::vector<enum ibv_wc_status> &wanted,
-	  const std::function<bool()> &event)
+	  const std::function<bool()> &event, seconds later = seconds(0))
 {
-	const std::string why = cut(ends, verb, wanted, event);
+	const std::string why = cut(ends, verb, wanted, event, later);
 	report(why.empty(), std::string(verb.name) + ": " + what + ": it ends with an error", why);
 }
 
@@ -459,10 +484,12 @@ void buffers_go(Ends &ends)
 		peerdma_buf_destroy(std::exchange(ends.mine.buf, nullptr));
 		return true;
 	};
+	// A READ under way must not reach the place that the buffer had. The other end's memory has pattern:3.
 	auto ours_anew = [&] {
-		report(!peerdma_mr_dereg(std::exchange(ends.mine.mr, nullptr)), "its region is ended afterwards");
-		ends.mine.alloc();
-		ends.mine.need(ends.rdma);
+		report(ends.mine.view.fill(0, 64 * mib, "pattern:4"), "the place of our buffer is filled");
+		std::this_thread::sleep_for(milliseconds(300));
+		report(ends.mine.view.is(0, 64 * mib, "pattern:4", 0), "nothing came to it");
+		report(ends.mine.renew(ends.rdma), "its region is ended afterwards");
 		ends.connect(ends.mtu);
 	};
 	cuts(ends, rdma_read, "the buffer it goes to is destroyed", {IBV_WC_LOC_PROT_ERR}, destroy_ours);
@@ -491,20 +518,37 @@ void queue_fails(Ends &ends)
 	right(ends, rdma_read, page, 0, mib);
 }
 
-/// Unbinds the GPU at both ends if both are in this guest, otherwise ours.
-void gpu_goes(Ends &ends, const std::string &gpu)
+/// The GPU goes at both ends if both are in this guest, otherwise ours.
+void gpu_goes(Ends &ends, const std::string &what, const std::function<bool()> &event, seconds later = seconds(0))
 {
-	cuts(ends, rdma_write, "the GPU is unbound", {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR},
-	     [&] { return guest::put("/sys/bus/pci/drivers/peerdma/unbind", gpu); });
+	cuts(ends, rdma_write, what, {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR}, event, later);
 	ends.connect(ends.mtu);
 	ends.post(rdma_read, 0, 0, page);
 	const auto status = ends.queue->wait().status;
-	report(status != IBV_WC_SUCCESS && status != no_completion, "without the GPU: a request ends with an error");
+	report(status != IBV_WC_SUCCESS && status != no_completion, what + ": a later request ends with an error");
 	struct peerdma_mr_info info = peerdma::detail::sized<peerdma_mr_info>();
 	struct ibv_mr *none = nullptr;
 	report(peerdma_mr_reg(ends.rdma.pd, ends.mine.buf, 0, page, access_all, &info, &none) == -ENODEV,
-	       "without the GPU: no new region");
+	       what + ": no new region");
+}
+
+void gpus_go(Ends &ends, const std::string &gpu)
+{
+	gpu_goes(ends, "the GPU is unbound", [&] { return guest::put("/sys/bus/pci/drivers/peerdma/unbind", gpu); });
 	report(!guest::bind_and_publish(gpu, 0), "it is published again, with the old regions still there");
+	if (!guest::hotplugs()) {
+		tap::skip("the GPU is unplugged", "pciehp: its locks (Documentation/upstream/pciehp-reset-lock), and "
+						  "the slot's button on a realtime kernel");
+		return;
+	}
+	ends.renew();
+	const auto unplug = [] { return guest::unplug(), true; };
+	gpu_goes(ends, "the GPU is unplugged", unplug, seconds(30));
+	report(guest::within(seconds(30), [&] { return !std::filesystem::exists("/sys/bus/pci/devices/" + gpu); }),
+	       "the GPU is unplugged: the kernel lets it go");
+	guest::plug_in();
+	report(guest::within(seconds(60), [&] { return !guest::bind_and_publish(gpu, 0); }),
+	       "the GPU is plugged in and published again, with the old regions still there");
 }
 
 /// Endless WRITEs for tests that break something; prints when they have started.
@@ -539,8 +583,7 @@ int refused(const char *device, const std::string &reason, bool on_demand)
 	Rdma rdma(device);
 	Memory memory;
 	const std::string before = regions();
-	// Of the exporter's refusal only the errno arrives here. Its reason is in the kernel's log.
-	report(memory.reg(rdma) == (reason == "NONE" ? -EXDEV : -EOPNOTSUPP), std::string(device) + " is refused");
+	report(memory.reg(rdma) == (reason == "DISTANCE" ? -EXDEV : -EOPNOTSUPP), std::string(device) + " is refused");
 	report(peerdma_reason_name(memory.info.reason) == reason, std::string(device) + ": the reason",
 	       peerdma_reason_name(memory.info.reason));
 	report(regions() == before, std::string(device) + ": nothing is registered");
@@ -574,6 +617,6 @@ int main(int argc, char **argv)
 		return tap::end();
 	queue_fails(ends);
 	buffers_go(ends);
-	gpu_goes(ends, argv[5]);
+	gpus_go(ends, argv[5]);
 	return tap::end();
 }

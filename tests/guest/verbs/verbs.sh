@@ -8,7 +8,7 @@
 # tier: all
 # boot: verbs
 # needs: rdma ib_write_bw
-# timeout: 240
+# timeout: 300
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/verbs_ends.sh"

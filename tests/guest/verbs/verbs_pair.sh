@@ -10,7 +10,7 @@
 # variants: plain
 # peer: gpu edu
 # needs: rdma
-# timeout: 240
+# timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The lifetime of a buffer and its provider during I/O by NVMe over RDMA through a network card whose own DMA engine moves the bytes
+# (tests/kmod/dmacard_rdma.h): revoke.sh and, on a debug kernel, failnth.sh, as fabric_lifetime.sh runs them with soft-RoCE. The loss of
+# the card and of the drive: card_ways.sh.
+# group: rdma
+# topologies: disks
+# kernels: newest
+# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# variants: plain debug
+# needs: rdma CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup
+# timeout: 900
+# long: plain debug
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has nvmet nvmet-rdma nvme-rdma
+finds_cards
+far_ip=10.9.1.1
+! mountpoint -q /mnt/disk || umount /mnt/disk
+card_begins $far_ip nvme3 # the drive that is held back is nvme0
+goes_far nvme0
+mke2fs -q -F -t ext4 "$(nvme_disk)" || bail "no ext4" # other tests may have wiped it
+export LAB_EVENTS=$lifetime_events
+carried revoke
+unset LAB_EVENTS
+if [ "$LAB_VARIANT" = debug ]; then
+	publish
+	carried failnth
+fi
+come_home
+cards_end
+plan $tap_n
