@@ -6,8 +6,10 @@
 store=/mnt/store
 share=/mnt/share
 
-# stored DRIVE: makes a filesystem on it for the server
+# stored DRIVE: makes a filesystem on it for the server. QEMU holds up the guest while a throttled drive is reset, so no request times out.
 stored() {
+	local timeout=/sys/class/block/${1##*/}/queue/io_timeout
+	[ ! -e "$timeout" ] || echo 300000 >"$timeout"
 	wipefs -qa "$1"
 	mke2fs -q -F -t ext4 "$1" 200M && mkdir -p $store && mount "$1" $store && server || bail "no server"
 }
