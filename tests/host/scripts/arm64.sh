@@ -39,11 +39,18 @@ esac'
 # shellcheck disable=SC2016
 printf '%s\n' 'viewd view-tests:' '	@echo "$@ $(CXX) $(BUILD)" >>$(STATE)/built' '	@exit "$$(cat $(STATE)/make)"' >"$tmp/user/Makefile"
 
+# disassembled INSTRUCTION: packing's, beside NEON instructions of the other functions
+disassembled() {
+	local neon="  8:	0e612800 	xtn	v0.4h, v0.4s" packing="  8:	0e612800 	$1	v0.4h, v0.4s"
+	[ "$1" = xtn ] || packing="  8:	b9400020 	$1	w0, [x1]"
+	printf '%s\n' "0000 <view::pack_portable(std::span)>:" "$packing" "" "0010 <view::unpack_portable(std::byte const*)>:" "$neon" "" \
+		"0020 <view::convert(int)>:" "$neon" "" >"$tmp/state/instructions"
+}
 # All is well.
 reset() {
 	rm -f "$tmp"/state/*
 	echo "[  PASSED  ] 3 tests." >"$tmp/state/passed"
-	echo "orr v0.16b, v0.16b, v1.16b; xtn v0.4h, v0.4s" >"$tmp/state/instructions"
+	disassembled xtn
 	echo "compiler 1" >"$tmp/state/compiler"
 	echo 1-1 >"$tmp/state/version"
 	for status in tests viewd make; do echo 0 >"$tmp/state/$status"; done
@@ -104,6 +111,9 @@ check "it does not build: fails" ends 2 ""
 reset
 echo "orr w0, w0, w1" >"$tmp/state/instructions"
 check "no vector instruction: fails" ends 1 "has not made NEON instructions of it"
+reset
+disassembled ldr
+check "none in the packing: fails" ends 1 "has not made NEON instructions of view::pack_portable"
 reset
 echo 1 >"$tmp/state/tests"
 check "a unit test fails: fails" ends 1 ""
