@@ -212,6 +212,14 @@ plug() {
 	rdma link add rxe0 type rxe netdev eth0
 }
 
+# misses_peer_soon: declares a silent peer dead soon. By default the kernel probes a neighbor that it believes reachable for a minute.
+misses_peer_soon() {
+	local setting
+	for setting in base_reachable_time_ms=1000 delay_first_probe_time=1 retrans_time_ms=200 ucast_solicit=1; do
+		echo "${setting#*=}" >"/proc/sys/net/ipv4/neigh/eth0/${setting%=*}"
+	done
+}
+
 . "$LAB_ROOT/tests/guest/nvmeof.sh"
 . "$LAB_ROOT/tests/guest/nfs_server.sh"
 . "$LAB_ROOT/tests/guest/rdma_card.sh"

@@ -23,10 +23,7 @@ len=$((8 * mib))
 timeout=/sys/module/nvme_core/parameters/io_timeout
 read -r io_timeout <$timeout
 echo 10 >$timeout
-# Declare a silent neighbor dead soon. By default the kernel probes a neighbor that it believes reachable for a minute.
-for setting in base_reachable_time_ms=1000 delay_first_probe_time=1 retrans_time_ms=200 ucast_solicit=1; do
-	echo "${setting#*=}" >"/proc/sys/net/ipv4/neigh/eth0/${setting%=*}"
-done
+misses_peer_soon
 
 check "the storage node is there" host hear ready 60
 arrives() {

@@ -18,14 +18,12 @@ kernel_has nvme-rdma
 plug
 insert peerdma_rdma
 echo 1 >$software
-# As in gone.sh: declares a silent neighbor dead soon.
-for setting in base_reachable_time_ms=1000 delay_first_probe_time=1 retrans_time_ms=200 ucast_solicit=1; do
-	echo "${setting#*=}" >"/proc/sys/net/ipv4/neigh/eth0/${setting%=*}"
-done
+misses_peer_soon
 
 said=$(host hear ready 120) || bail "no storage node: $said"
 read -r _ prefix me <<<"$said"
-options=reconnect_delay=1,ctrl_loss_tmo=15,fast_io_fail_tmo=1,keep_alive_tmo=5,transport=rdma,traddr=$far_ip,trsvcid=4420
+# Three tries to connect again, each of which takes some seconds.
+options=reconnect_delay=5,ctrl_loss_tmo=15,fast_io_fail_tmo=1,keep_alive_tmo=5,transport=rdma,traddr=$far_ip,trsvcid=4420
 controller=$(connect "$options,nqn=${prefix}tokens,hostnqn=$me,hostid=${me##*:}") || bail "no connection"
 disk=$(disk_of "${prefix}tokens") || bail "no disk"
 
