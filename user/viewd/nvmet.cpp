@@ -206,9 +206,9 @@ void Nvmet::open(const std::string &nqn)
 {
 	const fs::path subsystem = root_ / "subsystems" / nqn;
 	const std::lock_guard lock(mutex_);
-	if (is_ended_)
+	if (is_closed_)
 		return;
-	added_.insert(nqn);
+	opened_.insert(nqn);
 	for (const std::string &number : port_numbers_) {
 		const fs::path port = root_ / "ports" / number;
 		if (const std::error_code error = make_link(subsystem, port / "subsystems" / nqn))
@@ -228,8 +228,8 @@ bool Nvmet::has_closed_port() const
 void Nvmet::close_all() noexcept
 {
 	const std::lock_guard lock(mutex_);
-	is_ended_ = true;
-	for (const std::string &nqn : added_)
+	is_closed_ = true;
+	for (const std::string &nqn : opened_)
 		close(nqn);
 }
 

@@ -32,8 +32,8 @@ public:
 	Nvmet(const Nvmet &) = delete;
 	Nvmet &operator=(const Nvmet &) = delete;
 
-	// A subsystem of one namespace, to which these hosts may connect once it is open. serial: 20 hexadecimal digits, of the subsystem; it tells what
-	// this service or one before has exported from what an administrator has. The namespace's UUID is made of it and the NQN, so that a
+	// A subsystem of one namespace, to which these hosts may connect once it is open. serial: 20 hexadecimal digits, of the subsystem; it
+	// tells what this service or one before has exported from what an administrator has. The namespace's UUID is made of it and the NQN, so that a
 	// host that waits for the target finds the namespace as it was. nsid: the namespace's number, 1 to 1024. A host that reconnects
 	// sends its queued reads to the number that it knows, so the number must differ from that of the device before. Throws
 	// std::runtime_error.
@@ -67,8 +67,8 @@ private:
 	std::multimap<std::string, std::string> left_; // at the start: NQNs, by serials
 	std::mutex mutex_;                             // protects the members below, and open() against close_all()
 	std::vector<std::filesystem::path> made_;      // ports and hosts that were not there before
-	std::set<std::string> added_;                  // NQNs
-	bool is_ended_ = false;                        // by close_all()
+	std::set<std::string> opened_;                 // NQNs
+	bool is_closed_ = false;                       // by close_all()
 };
 
 } // namespace viewd

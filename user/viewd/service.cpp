@@ -1056,9 +1056,10 @@ std::unique_ptr<BlockDevice> Service::serve(Published &view, uint32_t header_sum
 		return nullptr;
 	const DeviceRecord before = DeviceRecord::parse(folder_->read(name, ".device"));
 	DeviceRecord record = before;
-	if (before.cookie && before.header != header_sum)
+	const bool is_same = before.cookie && before.header == header_sum;
+	if (before.cookie && !is_same)
 		discard_stale(view);
-	if (before.header != header_sum || !before.cookie) {
+	if (!is_same) {
 		do
 			record = DeviceRecord::of(header_sum, next_remainder());
 		while (before.cookie &&
