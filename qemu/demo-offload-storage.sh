@@ -35,7 +35,6 @@ check "the other guest is done" obey
 same "no read has failed" "0 0 0" "$(field plain failed_reads) $(field bits16 failed_reads) $(field bits18 failed_reads)"
 
 ends "the service ends"
-rmdir /sys/kernel/config/nvmet/ports/* /sys/kernel/config/nvmet/hosts/*
 tc qdisc del dev eth0 root
 rdma link del rxe0
 check "the driver is free" rmmod ublk_drv
