@@ -601,6 +601,7 @@ def make_test_modules(kernel: Kernel) -> None:
     """
     source, work = ROOT / "tests/kmod", kernel.module.parent / "kmod"
     newest, stamp = max(f.stat().st_mtime for f in source.iterdir()), work / "built"
+    work.parent.mkdir(parents=True, exist_ok=True)
     with open(work.with_name(".kmod.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if stamp.exists() and stamp.stat().st_mtime >= newest:

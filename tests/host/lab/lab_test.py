@@ -138,12 +138,13 @@ def skips() -> None:
 def a_module_that_a_kernel_lacks_is_no_reason_to_build_again() -> None:
     with tempfile.TemporaryDirectory(dir=lab.BUILD) as folder:
         kernel = lab.Kernel(lab.NEWEST, "plain", Path(folder) / "home")
+        place = Path(folder) / "kernel" / kernel.name  # nothing has been built yet
         builds = 0
 
         def build(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
             nonlocal builds
             builds += 1
-            with open(Path(folder) / ".kmod.lock") as lock:  # another lab.py waits for this one
+            with open(place / ".kmod.lock") as lock:  # another lab.py waits for this one
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     raise AssertionError("two may build the test modules of a kernel at once")
@@ -153,11 +154,11 @@ def a_module_that_a_kernel_lacks_is_no_reason_to_build_again() -> None:
             (work / "splat.ko").touch()  # the other modules need an option that this kernel lacks
             return subprocess.CompletedProcess(words, 0, "", "")
 
-        with mock.patch.object(lab.Kernel, "module", Path(folder) / "peerdma.ko"), mock.patch.object(lab.subprocess, "run", build):
+        with mock.patch.object(lab.Kernel, "module", place / "peerdma.ko"), mock.patch.object(lab.subprocess, "run", build):
             lab.make_test_modules(kernel)
             lab.make_test_modules(kernel)
             assert builds == 1, builds
-            os.utime(Path(folder) / "kmod/built", (0, 0))  # older than the sources
+            os.utime(place / "kmod/built", (0, 0))  # older than the sources
             lab.make_test_modules(kernel)
             assert builds == 2, builds
 
