@@ -9,13 +9,19 @@ what_returns() {
 	read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
 }
 
+# post PORT: a process posts WRITEs to the end that serves there, until one of them fails. What it prints is in /tmp/busy.
+post() {
+	: >/tmp/busy # before the process begins there is what the last one printed
+	verbs busy 127.0.0.1 "$1" "$verbs_device" >/tmp/busy &
+	busy=$!
+}
+
 # one_killed: kills the serving end under WRITEs of the other
 one_killed() {
 	local serving busy
 	verbs serve 4795 "$verbs_device" &
 	serving=$!
-	verbs busy 127.0.0.1 4795 "$verbs_device" >/tmp/busy &
-	busy=$!
+	post 4795
 	check "one end is killed: work requests are under way" soon 60 [ -s /tmp/busy ]
 	kill -9 $serving
 	wait $serving 2>/dev/null
@@ -43,8 +49,7 @@ killed() {
 	local serving busy command=''
 	verbs serve 4793 "$verbs_device" &
 	serving=$!
-	verbs busy 127.0.0.1 4793 "$verbs_device" >/tmp/busy &
-	busy=$!
+	post 4793
 	check "$1: work requests are under way" soon 60 [ -s /tmp/busy ]
 	if [ $# -gt 1 ]; then
 		"${@:2}" &
@@ -59,9 +64,9 @@ killed() {
 
 # link_goes: the link breaks under WRITEs, which are retransmitted and then fail
 link_goes() {
+	local busy
 	verbs serve 4794 "$verbs_device" &
-	verbs busy 127.0.0.1 4794 "$verbs_device" >/tmp/busy &
-	local busy=$!
+	post 4794
 	check "the link goes: work requests are under way" soon 60 [ -s /tmp/busy ]
 	ip link set "$verbs_netdev" down
 	wait $busy

@@ -30,8 +30,7 @@ card_goes() {
 	idle=$!
 	verbs serve 4796 dmacard0 &
 	serving=$!
-	verbs busy 127.0.0.1 4796 dmacard0 >/tmp/busy &
-	busy=$!
+	post 4796
 	check "$1: work requests are under way" soon 60 [ -s /tmp/busy ]
 	"${@:2}" &
 	going=$!
