@@ -37,7 +37,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default, of a test that name
 TIERS = ("quick", "check", "all")
 HOST_NICE = 10  # below the guests, some tests of which measure time, and below the build of a kernel that they wait for
 HOST_TIMEOUT = 1800  # cufile_unit_threads takes 185 s alone, and more than 600 s beside two guests
+FINAL_NOTES = 6  # lines of each failure that are printed once more at the end
 # For the order of jobs only.
 LONG_SECONDS, SHORT_SECONDS, BOOT_SECONDS = 100, 10, 60
 STOP_SECONDS = 5  # for what is ended early to remove what it has made
@@ -66,6 +67,7 @@ class Result:
     text: str
     status: str  # passed, failed, skipped
     reason: str = ""
+    notes: list[str] = field(default_factory=list)  # of one that failed: the first lines
 
 
 @dataclass
@@ -101,11 +103,12 @@ class Report:
 
     def add(self, where: str, test: str, text: str, status: str, reason: str = "",
             notes: list[str] | None = None) -> None:
-        self.results.append(Result(where, test, text, status, reason))
+        notes = (notes or []) if status == "failed" else []
+        self.results.append(Result(where, test, text, status, reason, notes[:FINAL_NOTES]))
         label = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}[status]
         what = test if text in ("", test) else f"{test}: {text}"
         print(f"{label} {where:<16} {what}{f'  # {reason}' if reason else ''}", flush=True)
-        for note in (notes or []) if status == "failed" else []:
+        for note in notes:
             self.note(note)
 
     @staticmethod
@@ -131,6 +134,8 @@ class Report:
         for result in self.results:
             if result.status == "failed":
                 print(f"FAIL {result.where} {result.test}: {result.text or result.reason}")
+                for note in result.notes:
+                    self.note(note)
                 repeat[repeat_command(result, self.boots.get(result.where, []))] = None
         if repeat:
             print("To repeat what failed:", *(f"  {command}" for command in repeat), sep="\n")

@@ -232,11 +232,11 @@ def that_command_selects_what_failed_and_nothing_else() -> None:
 
 
 def the_totals_come_last() -> None:
-    """Behind all else that is printed: what failed, and the commands that repeat it."""
+    """Behind all else that is printed: what failed and its notes, and the commands that repeat it."""
     report, said = run.Report(), io.StringIO()
     k = run.NEWEST
     with contextlib.redirect_stdout(said):
-        report.add("host", "docs_test", "a link", "failed", "", ["it leads nowhere"])
+        report.add("host", "docs_test", "a link", "failed", "", ["it leads nowhere", *map(str, range(run.FINAL_NOTES))])
         report.add(f"{k}/switch", "read", "a byte", "passed")
         report.add(f"{k}/switch", "boot", "splat: BUG", "failed")
         report.add(f"{k}/switch", "write", "a disk", "skipped", "no disk")
@@ -245,8 +245,9 @@ def the_totals_come_last() -> None:
         report.times.append(run.Took("host", "docs_test", 1))
         status = report.close(show_times=True)
     assert status == 1
-    assert said.getvalue().splitlines()[-6:] == [
-        "FAIL host docs_test: a link", f"FAIL {k}/switch boot: splat: BUG", "To repeat what failed:",
+    notes = ["it leads nowhere", *map(str, range(run.FINAL_NOTES - 1))]
+    assert said.getvalue().splitlines()[-6 - run.FINAL_NOTES:] == [
+        "FAIL host docs_test: a link", *(f"     {'':<16} {note}" for note in notes), f"FAIL {k}/switch boot: splat: BUG", "To repeat what failed:",
         *(f"  {run.repeat_command(result, ['read', 'write'])}" for result in report.results if result.status == "failed"),
         "1 passed, 2 failed, 1 skipped"], said.getvalue()
 
