@@ -8,6 +8,8 @@ mkdir -p /run/views /mnt/data
 mount -t tmpfs none /mnt/data || bail "no place for files"
 socket=/run/viewd.sock service='' loop=''
 clean_up() {
+	[ ! -s /run/viewd.said ] || diag "$(cat /run/viewd.said)"
+	rm -f /run/viewd.said
 	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
 	if [ -n "$loop" ]; then
 		umount -l /run/files 2>/dev/null
@@ -22,15 +24,27 @@ trap clean_up EXIT
 # begin [OPTION...]: starts the service, with $memory MiB and $threads threads
 memory=8 threads=2
 begin() {
-	"$LAB_BUILD/bin/peerdma-viewd" --folder /run/views --socket $socket --memory $memory --threads $threads "$@" &
+	"$LAB_BUILD/bin/peerdma-viewd" --folder /run/views --socket $socket --memory $memory --threads $threads "$@" 2>>/run/viewd.said &
 	service=$!
-	soon 20 image field $socket none none 2>/dev/null || bail "the service does not start"
+	soon 20 image field $socket none none 2>/run/asked || bail "the service does not start: $(why_not)"
+}
+# why_not: what the service says, where it is, and why it could not be asked
+why_not() {
+	local how
+	if kill -0 "$service" 2>/dev/null; then
+		how="$(grep -h ^State /proc/"$service"/status), $(sort -u /proc/"$service"/task/*/wchan | paste -sd,)"
+	else
+		wait "$service"
+		how="status $?"
+	fi
+	echo "$how; $(tail -n 2 /run/viewd.said | paste -sd,); $(tail -n 1 /run/asked)"
 }
 # ends NAME: stops it in order
 ends() {
 	kill -TERM $service
 	wait $service
 	same "$1" 0 $?
+	service=''
 }
 # field NAME KEY: of a view's status
 field() { image field $socket "$@"; }
