@@ -5,6 +5,7 @@ A file without a rule affects everything, so a missing rule costs time but never
 """
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from dataclasses import dataclass, field
@@ -15,8 +16,9 @@ READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|l
 
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
 # group:NAME by group; uses:NAME guest tests and runs that must fail that name the program, or another that names it, and
-# those that carry them; carries:NAME those that run the guest test on a remote drive; meta the runs of the lab that must
-# fail; power the cut of the guest's power. A host test selects those that import it, too. No words: no test reads the file.
+# those that carry them; carries:NAME those that run the guest test on a remote drive; sources:NAME those that source the file, and
+# those that carry them; meta the runs of the lab that must fail; power the cut of the guest's power. What a script sources counts as
+# its own text. A host test selects those that import it, too. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|\.editorconfig", ()),
     (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test|results_test",)),
@@ -40,30 +42,47 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     # tiers_test for the tiers.
     (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test|tiers_test",)),
     (r"tests/host/.*", ("host:.*",)),
-    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
+    (r"tests/guest/(?!lib\.)([a-z_0-9]+)\.sh", ("sources:{1}", READERS)),
+    (r"tests/guest/.*/([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
 ]
-SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed|view)\.sh")
+SOURCE = re.compile(r'^\s*\. "\$LAB_ROOT/(.+\.sh)"$', re.M)
 
 
-def names(script: Path, program: str) -> bool:
+@functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@functools.cache
+def sourced(root: Path, script: Path) -> frozenset[Path]:
+    """The script, what it sources, and what that sources."""
+    found: set[Path] = set()
+    added = {script}
+    while added:
+        found |= added
+        added = {root / name for path in added for name in SOURCE.findall(text_of(path))} - found
+    return frozenset(found)
+
+
+def names(root: Path, script: Path, program: str) -> bool:
     """Whether a line other than a comment names the program."""
-    return bool(re.search(rf"^(?!\s*#).*\b{re.escape(program)}\b", script.read_text(), re.M))
+    line = re.compile(rf"^(?!\s*#).*\b{re.escape(program)}\b", re.M)
+    return any(program in text_of(path) and line.search(text_of(path)) for path in sourced(root, script))
 
 
-def carries(script: Path, test: str) -> bool:
+def carries(root: Path, script: Path, test: str) -> bool:
     """Whether the script runs the other test with `carried`, by its name or in a loop over names, or sources it."""
-    text = script.read_text()
-    if re.search(rf'^\. "\$LAB_ROOT/tests/guest/\w+/{re.escape(test)}\.sh"$', text, re.M):
-        return True
-    return bool(re.search(r"^\s*carried\b", text, re.M)
-                and re.search(rf"^\s*(?:carried|for name in)\b.*\s{re.escape(test)}(?:[\s;]|$)", text, re.M))
+    runs = re.compile(rf"^\s*(?:carried|for name in)\b.*\s{re.escape(test)}(?:[\s;]|$)", re.M)
+    files = sourced(root, script)
+    return any(path.stem == test for path in files) or any(test in text_of(path) and runs.search(text_of(path))
+                                                           and re.search(r"^\s*carried\b", text_of(path), re.M) for path in files)
 
 
 def with_those_that_run_it(root: Path, program: str) -> set[str]:
     """The program, and guest programs that name it in a string, as they may execute it."""
-    texts = {path.stem: path.read_text() for path in (root / "tests").rglob("*.cpp") if "host" not in path.parts}
+    texts = {path.stem: text_of(path) for path in (root / "tests").rglob("*.cpp") if "host" not in path.parts}
     found, added = set(), {program}
     while added:
         found |= added
@@ -106,8 +125,6 @@ class Affected:
 
     def add(self, path: str) -> bool:
         """Returns False if the file may affect everything."""
-        if SHARED.fullmatch(path):
-            return False
         for pattern, words in RULES:
             if found := re.fullmatch(pattern, path):
                 for word in words:
@@ -124,9 +141,13 @@ class Affected:
                     elif kind == "uses":
                         programs = with_those_that_run_it(self.root, found[1])
                         self.programs |= programs
-                        self.carried |= {path.stem for path in self.guest_scripts() if any(names(path, program) for program in programs)}
+                        self.carried |= {path.stem for path in self.guest_scripts() if any(names(self.root, path, program) for program in programs)}
                     elif kind == "carries":
                         self.carried.add(found[1])
+                    elif kind == "sources":
+                        those = {script.stem for script in self.guest_scripts() if self.root / path in sourced(self.root, script)}
+                        self.guests += map(re.escape, those)
+                        self.carried |= those
                     elif kind == "power":
                         self.runs_power = True
                     else:
@@ -140,18 +161,18 @@ class Affected:
                 if re.search(rf"^\s*(?:from|import) {re.escape(module)}\b", path.read_text(), re.M)]
 
     def guest_scripts(self) -> list[Path]:
-        return list((self.root / "tests/guest").glob("*/**/*.sh"))
+        return [*(self.root / "tests/guest").glob("*/**/*.sh"), *(self.root / "tests/perf").glob("*.sh")]
 
     def is_test(self, kind: str, name: str) -> bool:
-        """Whether name is a test, or, for "uses", a program that a guest test names; False for a library's file."""
+        """Whether name is a test, or, for "uses" and "sources", what a guest test runs or sources; False for a library's file."""
         if kind == "host":
             return any(path.stat().st_mode & 0o100 for path in (self.root / "tests/host").rglob(f"{name}.*"))
         tests = self.guest_scripts()
         if kind in ("guest", "carries"):
             return any(path.stem == name for path in tests)
-        # Scripts next to the folders are sourced by several tests, each of which may run the program.
-        shared = (self.root / "tests/guest").glob("*.sh")
-        return any(names(path, name) for path in tests) and not any(names(path, name) for path in shared)
+        if kind == "sources":
+            return any(self.root / f"tests/guest/{name}.sh" in sourced(self.root, path) for path in tests)
+        return any(names(self.root, path, name) for path in tests)
 
     def host(self, path: Path) -> bool:
         return self.all or any(re.fullmatch(regex, path.stem) for regex in self.hosts)
@@ -159,10 +180,11 @@ class Affected:
     def guest(self, name: str, groups: list[str], path: Path) -> bool:
         if self.all or any(re.fullmatch(regex, name) for regex in self.guests) or self.groups & set(groups):
             return True
-        return any(names(path, program) for program in self.programs) or any(carries(path, test) for test in self.carried)
+        return any(names(self.root, path, program) for program in self.programs) or \
+            any(carries(self.root, path, test) for test in self.carried)
 
     def meta(self, path: Path) -> bool:
-        return self.all or self.runs_meta or any(names(path, program) for program in self.programs)
+        return self.all or self.runs_meta or any(names(self.root, path, program) for program in self.programs)
 
     @property
     def power(self) -> bool:

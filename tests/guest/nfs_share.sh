@@ -158,16 +158,22 @@ share_is_right() {
 	umount $share $other
 }
 
-# programs_run "DESCRIPTION|PROGRAM ARGUMENT..."...: each program on a fresh file, with v4.2 and v3; then an unbind while another process
-# holds a file's lock. The test sources canceled.sh.
+# programs_run: the block path's programs, each on a fresh file, with v4.2 and v3; then an unbind while another process holds a file's lock.
+# The test sources canceled.sh.
 programs_run() {
-	local options version each words
+	local options version each words programs=(
+		"rings|uring $share/file $share/scratch none"
+		"many at once|batch $share/file /run/elsewhere"
+		"by number|ids $share/file"
+		"bad input|abi $share/file $share"
+		"structs that change|hostile $share/file"
+	)
 	rm -f /run/elsewhere # other tests may have left a longer one
 	pattern fill /run/elsewhere 0 100000 pattern:2
 	for options in vers=4.2 vers=3,nolock,mountproto=tcp; do
 		client $options,rdma,port=20049
 		version=${options%%,*}
-		for each; do
+		for each in "${programs[@]}"; do
 			publish # abi.cpp unpublishes the provider
 			rm -f $store/file # it may be longer
 			fresh file $mib 1

@@ -34,14 +34,7 @@ stored "$(nvme_disk nvme1)"
 echo N >/sys/module/nfs/parameters/localio_enabled
 insert peerdma_rdma peerdma_nfs
 for version in 4.2 3; do share_is_right $version; done
-programs=(
-	"rings|uring $share/file $share/scratch none"
-	"many at once|batch $share/file /run/elsewhere"
-	"by number|ids $share/file"
-	"bad input|abi $share/file $share"
-	"structs that change|hostile $share/file"
-)
-programs_run "${programs[@]}"
+programs_run
 no_server
 wipefs -qa "$(nvme_disk nvme1)"
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs

@@ -22,14 +22,7 @@ echo N >/sys/module/nfs/parameters/localio_enabled
 publish
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
-programs=(
-	"rings|uring $share/file $share/scratch none"
-	"many at once|batch $share/file /run/elsewhere"
-	"by number|ids $share/file"
-	"bad input|abi $share/file $share"
-	"structs that change|hostile $share/file"
-)
-FAR_DISK=none programs_run "${programs[@]}" # the CPU copies
+FAR_DISK=none programs_run # the CPU copies
 
 no_server
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs

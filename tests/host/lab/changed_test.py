@@ -42,8 +42,7 @@ def hosts(*files: str) -> set[str]:
 
 def unknown_selects_everything() -> None:
     for path in ("Makefile", "qemu/lab.py", "tests/run.py", "a/new/file", "include/uapi/peerdma.h", "user/lib/buffer.cpp",
-                 "tests/guest/lib.sh", "tests/host/tap.py", "tests/tools/nobody_names_it.cpp",
-                 "tests/tools/pdio.cpp"):  # named by lib.sh, which every test sources
+                 "tests/guest/lib.sh", "tests/host/tap.py", "tests/tools/nobody_names_it.cpp", "tests/guest/nobody_sources_it.sh"):
         assert affected(path).all, path
     assert affected("README.md", "qemu/lab.py").all
 
@@ -88,6 +87,15 @@ def a_test_selects_those_that_run_it() -> None:
     assert {"docs", "example", "verbs_pair"} <= guests("Documentation/examples/file_to_gpu.cpp")
 
 
+def what_is_sourced_selects_the_tests_that_source_it() -> None:
+    # lib.sh runs it, in each test.
+    assert guests("tests/tools/pdio.cpp") == set(GUESTS) and metas("tests/tools/pdio.cpp") == {meta.stem for meta in METAS}
+    # rdma.sh sources the one; verbs_ends.sh names the program.
+    assert {"card_verbs", "fabric", "nfs"} <= guests("tests/guest/rdma_card.sh") and "read" not in guests("tests/guest/rdma_card.sh")
+    assert {"verbs", "card_verbs"} <= guests("tests/guest/verbs/verbs.cpp") and "read" not in guests("tests/guest/verbs/verbs.cpp")
+    assert guests("tests/guest/stacked.sh") == {"stack", "fabric_stack", "card_stack"}
+
+
 def a_guest_test_selects_the_host_tests_that_read_it() -> None:
     reads = re.compile(r"(?<!tmp/)tests/guest|guest_tests\(|guest_scripts\(")
     readers = {path.stem for path in run.host_tests() if path.suffix in (".py", ".sh") and reads.search(path.read_text())}
@@ -107,10 +115,10 @@ def a_host_test_selects_those_that_read_all_of_them() -> None:
 
 def a_program_selects_the_tests_that_carry_those_that_run_it() -> None:
     carrier = GUESTS["fabric_io"].path.read_text()
-    carried = [test for test in GUESTS.values() if changed.carries(GUESTS["fabric_io"].path, test.name)]
+    carried = [test for test in GUESTS.values() if changed.carries(ROOT, GUESTS["fabric_io"].path, test.name)]
     assert len(carried) > 3, carrier
     programs = {path.stem: path for folder in ("tests/guest", "tests/tools") for path in (ROOT / folder).rglob("*.cpp")}
-    named = {name for name in programs for test in carried if changed.names(test.path, name)}
+    named = {name for name in programs for test in carried if changed.names(ROOT, test.path, name)}
     assert {"neighbours", "stress"} <= named, named
     for name in named:
         file = str(programs[name].relative_to(ROOT))
@@ -219,7 +227,7 @@ def what_another_tier_runs_is_named() -> None:
 
 if __name__ == "__main__":
     sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
-                      a_test_selects_those_that_run_it, a_host_test_selects_those_that_read_all_of_them,
+                      a_test_selects_those_that_run_it, what_is_sourced_selects_the_tests_that_source_it, a_host_test_selects_those_that_read_all_of_them,
                       a_program_selects_the_tests_that_carry_those_that_run_it,
                       what_a_program_of_the_host_includes_selects_the_guest_test_that_runs_it, a_guest_test_selects_the_host_tests_that_read_it,
                       without_an_upstream_everything_is_selected, a_pushed_branch_is_compared_with_the_default_branch,
