@@ -62,6 +62,12 @@ count_busy() {
 	busy=$((user + nice + system + irq + softirq))
 }
 
+# Files that a test has made where others make theirs, but for those of daemons, which may live on.
+scratch_files() {
+	find "${scratch[@]}" -mindepth 1 -maxdepth 1 \( -type f -o -type p \) ! -name '*.pid' ! -name '*.lock' | sort
+}
+remove_scratch() { comm -13 <(echo "$scratch_before") <(scratch_files) | while IFS= read -r file; do rm -f "$file"; done; }
+
 run_test() {
 	local path=$1 limit=$2 name out pid line='' end left start=$SECONDS busy before
 	name=$(basename "$path" .sh)
@@ -101,6 +107,7 @@ run_test() {
 		whereabouts "$pid"
 	fi
 	pkill -KILL -s "$pid"
+	remove_scratch
 	# Each test finds the drive unmounted, whatever ran before it.
 	! mountpoint -q /mnt/disk || bounded 20 umount /mnt/disk || status=mounted
 	mark "end $name $status after $((SECONDS - start)) s"
@@ -242,6 +249,8 @@ echo 120 >/proc/sys/kernel/hung_task_timeout_secs
 ip link set lo up 2>/dev/null
 if load_nvme; then check nvme ok; else check nvme not ok "$LAB_DISKS drives did not appear"; fi
 pools >/run/pools.before
+scratch=(/tmp /run)
+scratch_before=$(scratch_files)
 wake_kcsan
 
 for entry in "${LAB_TESTS[@]}"; do

@@ -46,11 +46,12 @@ same() {
 	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1"; diag "want: $2"; diag "got:  $3"; fi
 }
 
-# soon SECONDS COMMAND...: retries the command until it succeeds
+# soon SECONDS COMMAND...: retries the command until it succeeds; for so long, and then some more times: the guest's clock goes on while
+# the host does not run the guest
 soon() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1)) more=10
 	until "${@:2}"; do
-		[ $SECONDS -le $end ] || return 1
+		[ $SECONDS -le $end ] || [ $((more--)) -gt 0 ] || return 1
 		sleep 0.05
 	done
 }

@@ -163,6 +163,28 @@ def a_module_that_a_kernel_lacks_is_no_reason_to_build_again() -> None:
             assert builds == 2, builds
 
 
+def what_comes_soon_is_asked_for_again_though_the_clock_went_on() -> None:
+    lib = (lab.ROOT / "tests/guest/lib.sh").read_text()
+    soon = re.search(r"^soon\(\) \{.*?^\}", lib, re.M | re.S)
+    assert soon
+    third = "tries=0; third() { tries=$((tries + 1)); SECONDS=$((SECONDS + 100)); [ $tries = 3 ]; }"
+    assert subprocess.run(["bash", "-c", f"{soon[0]}\n{third}\nsoon 5 third && ! soon 0 false"]).returncode == 0
+
+
+def a_test_finds_no_file_of_another() -> None:
+    guest = (lab.ROOT / "qemu/guest.sh").read_text()
+    functions = re.findall(r"^(?:scratch_files|remove_scratch)\(\) \{.*?\}$", guest, re.M | re.S)
+    assert len(functions) == 2, functions
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "before").touch()
+        (folder / "kept").mkdir()
+        script = "\n".join([*functions, f"scratch=({name}); scratch_before=$(scratch_files)",
+                            f"touch '{name}/left  over' {name}/saved {name}/rpcbind.pid {name}/kept/file; mkfifo {name}/fifo; remove_scratch"])
+        subprocess.run(["bash", "-euc", script], check=True)
+        assert sorted(path.name for path in folder.iterdir()) == ["before", "kept", "rpcbind.pid"] and (folder / "kept/file").exists()
+
+
 def test_ends() -> None:
     for status, kind in (("1", "died"), ("137", "died"), ("hung", "hung")):
         assert kind in kinds([f"end t {status} 5" if line == "end t 0 5" else line for line in GOOD])
@@ -408,7 +430,8 @@ def of_the_jobs_that_wait_the_longest_begins_first() -> None:
 
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
-    skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees,
+    skips, what_comes_soon_is_asked_for_again_though_the_clock_went_on,
+    a_test_finds_no_file_of_another, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees,
     a_guest_has_its_folder_for_itself, a_guest_that_looks_at_a_process_reads_what_it_means_to, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
