@@ -18,8 +18,6 @@ constexpr size_t buffer_bytes = 256 << 10;
 constexpr size_t kept_most = 64 << 10; // when the buffer is full
 // What another reader is expected to read meanwhile. Beyond that a stream of its own is begun.
 constexpr uint64_t near = 64 << 20;
-// A stream is kept for a sequential reader for this many times as long as it took to begin it: at most a fifth of the time is overhead.
-constexpr int turn = 4;
 
 } // namespace
 
@@ -269,7 +267,7 @@ void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::fu
 		slot->moved = Clock::now();
 		slot->busy = false;
 		if (is_new && wanted.follows)
-			slot->kept_until = slot->moved + turn * (slot->moved - began);
+			slot->kept_until = slot->moved + kept_times * (slot->moved - began);
 		slots_.splice(slots_.end(), slots_, slot);
 		make_room(wanted.storage);
 	}
@@ -326,6 +324,12 @@ uint64_t Decompressors::used_bytes() const
 {
 	const Lock lock(mutex_);
 	return used_;
+}
+
+size_t Decompressors::readers_waiting() const
+{
+	const Lock lock(mutex_);
+	return waiting_.size();
 }
 
 } // namespace view

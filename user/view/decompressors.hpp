@@ -63,6 +63,8 @@ class Decompressors
 public:
 	using Begin = std::function<std::unique_ptr<DecodedStream>()>;
 	using Clock = std::chrono::steady_clock;
+	// A stream is kept for a sequential reader for this many times as long as it took to begin it: at most a fifth of the time is overhead.
+	static constexpr int kept_times = 4;
 
 	// bytes: of memory. patience: how long a reader waits for others to read what lies before it.
 	explicit Decompressors(uint64_t bytes, Clock::duration patience = std::chrono::milliseconds(50));
@@ -98,6 +100,7 @@ public:
 
 	// Of streams in use or kept.
 	uint64_t used_bytes() const;
+	size_t readers_waiting() const;
 
 private:
 	struct Slot {

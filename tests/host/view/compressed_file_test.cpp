@@ -368,6 +368,12 @@ struct SilentFiles {
 	}
 };
 
+void until_one_waits(const Decompressors &decompressors)
+{
+	while (!decompressors.readers_waiting())
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // Files of a storage that does not answer leave those of others their part of the memory.
 TEST_F(Compressed, SharesItsMemoryAmongStorages)
 {
@@ -383,7 +389,7 @@ TEST_F(Compressed, SharesItsMemoryAmongStorages)
 	std::vector<std::future<bool>> reads;
 	for (const auto &file : silent.files)
 		reads.push_back(std::async(std::launch::async, first, std::cref(*file)));
-	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // until as many as can have a decompressor
+	until_one_waits(small);
 	// Of a storage that comes later too.
 	CompressedFile file(view::open_plain(folder / "a"), small);
 	while (!file.index(MiB)) {}
@@ -518,13 +524,16 @@ TEST_F(Compressed, ReadsWhatNeedsMoreThanAPartInTurn)
 		later(view::open_plain(folder / "a"), small);
 	for (CompressedFile *file : {&first, &wide, &later})
 		while (!file->index(MiB)) {}
-	EXPECT_TRUE(read(later, 0)); // it has a decompressor
+	const auto began = std::chrono::steady_clock::now();
+	EXPECT_TRUE(read(later, 0)); // it has a decompressor, which is kept for it for a while
+	const auto took = std::chrono::steady_clock::now() - began;
 	const auto read_on = [&](const CompressedFile &from) { return read(from, 1000); };
 	first_gate.closed = true;
 	std::future<bool> first_read = std::async(std::launch::async, read_on, std::cref(first));
 	first_gate.waits.wait(false);
 	std::future<bool> wide_read = std::async(std::launch::async, read_on, std::cref(wide));
-	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // until it waits
+	until_one_waits(small);
+	std::this_thread::sleep_for(Decompressors::kept_times * took);
 	std::future<bool> later_read = std::async(std::launch::async, read_on, std::cref(later));
 	EXPECT_EQ(later_read.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
 	EXPECT_EQ(wide_read.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
