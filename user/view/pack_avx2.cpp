@@ -133,7 +133,8 @@ size_t AVX2 unpack_wide(const std::byte *from, unsigned bits, std::span<uint32_t
 // memory, the second stored over the zeros behind the first. If `bits` is odd the halves meet inside a byte.
 size_t AVX2 pack_avx2(std::span<const uint32_t> values, unsigned bits, std::byte *to)
 {
-	if (!has_avx2())
+	// The portable loop of 8 bits is 1.2 times as fast: Documentation/results/pack-h200-2026-11-30.txt.
+	if (!has_avx2() || bits == 8)
 		return 0;
 	if (bits == 16)
 		return pack_16(values, to);

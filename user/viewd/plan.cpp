@@ -38,16 +38,18 @@ bool Plan::on_read(uint64_t begin, uint64_t end)
 	const auto begun = std::ranges::find_if(upcoming_, [&](const Part &part) { return !part.read && holds(part); });
 	if (begun != upcoming_.end())
 		begun->begun = true;
+	reads_++;
 	size_t behind = 0; // the last one that was read
 	for (size_t i = 0; i < upcoming_.size(); i++) {
 		Part &part = upcoming_[i];
 		if (part.read || part.end <= begin || part.end > end)
 			continue;
-		const bool is_again = std::any_of(upcoming_.begin(), upcoming_.begin() + static_cast<long>(i),
-						  [&](const Part &other) { return other.end == part.end; });
+		const bool is_again =
+			std::any_of(upcoming_.begin(), upcoming_.begin() + static_cast<long>(i),
+				    [&](const Part &other) { return other.end == part.end && other.read == reads_; });
 		if (is_again)
 			continue;
-		part.read = true;
+		part.read = reads_;
 		behind = i + 1;
 	}
 	const bool is_part = behind || std::ranges::any_of(upcoming_, holds);

@@ -46,7 +46,8 @@ private:
 		size_t range;
 		uint64_t chunk;
 		uint64_t end; // byte of the data
-		bool begun = false, read = false;
+		bool begun = false;
+		uint64_t read = 0; // which read has read it, counted from 1; 0: none yet
 	};
 	// How many parts are looked at for a read; and how many that were not read may lie before one that was.
 	static constexpr size_t looked_at = 256, out_of_order = 32;
@@ -59,6 +60,7 @@ private:
 	size_t ahead_ = 0;          // of upcoming_ that were prefetched
 	size_t next_range_ = 0;     // the first part that is not in upcoming_
 	uint64_t next_begin_ = 0;
+	uint64_t reads_ = 0;
 };
 
 } // namespace viewd

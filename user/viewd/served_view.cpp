@@ -36,8 +36,12 @@ std::vector<uint64_t> storages_of(const view::Sequence &files)
 
 // A read that needs chunks. The last part to end tells it.
 struct ServedView::Parts {
-	Parts(std::shared_ptr<ViewRead> of, unsigned count) : read(std::move(of)), left(count) {}
+	Parts(std::shared_ptr<ViewRead> of, unsigned count, std::atomic<uint64_t> &failed_reads)
+		: read(std::move(of)), failed(failed_reads), left(count)
+	{
+	}
 	const std::shared_ptr<ViewRead> read;
+	std::atomic<uint64_t> &failed; // of the view, which may be gone once the read was told
 	std::atomic<unsigned> left;
 	std::atomic<int> error = 0;
 
@@ -46,8 +50,11 @@ struct ServedView::Parts {
 		int none = 0;
 		if (with)
 			error.compare_exchange_strong(none, with);
-		if (!--left)
-			read->done(error);
+		if (--left)
+			return;
+		if (error)
+			failed++;
+		read->done(error);
 	}
 };
 
@@ -106,7 +113,7 @@ void ServedView::read(uint64_t offset, uint32_t bytes, std::shared_ptr<ViewRead>
 	std::shared_ptr<Parts> parts;
 	try {
 		if (is_fresh(begin_data, end_data))
-			parts = std::make_shared<Parts>(read, static_cast<unsigned>(last - first + 1));
+			parts = std::make_shared<Parts>(read, static_cast<unsigned>(last - first + 1), failed_);
 		else
 			error = -ENODATA;
 	} catch (const std::bad_alloc &) {
@@ -129,12 +136,10 @@ void ServedView::read_data(uint64_t begin, uint64_t end, uint32_t at, const std:
 	for (uint64_t from = begin; from < end;) {
 		const uint64_t chunk = from / chunk_bytes, to = std::min(end, (chunk + 1) * chunk_bytes);
 		const auto here = static_cast<uint32_t>(at + (from - begin));
-		const auto ready = [this, parts, chunk, from, to, here](const ChunkCache::Held &held, int failed) {
+		const auto ready = [parts, chunk, from, to, here](const ChunkCache::Held &held, int failed) {
 			if (!failed)
 				failed =
 					parts->read->copy(here, held.bytes() + (from - chunk * chunk_bytes), to - from);
-			if (failed)
-				failed_++;
 			parts->end(failed);
 		};
 		ChunkCache::Ready call;

@@ -142,6 +142,17 @@ TEST(Plan, DoesNotWaitForWhatIsLeftOut)
 	EXPECT_LE(far.position(), 200u);
 }
 
+TEST(Plan, ReadsAPartAgainThoughOneBeforeIsLeftOut)
+{
+	Plan plan({{9 * MiB, 10 * MiB}, {0, MiB}, {MiB, 2 * MiB}, {0, MiB}});
+	EXPECT_TRUE(plan.on_read(0, MiB));
+	EXPECT_TRUE(plan.on_read(MiB, 2 * MiB));
+	EXPECT_TRUE(plan.on_read(0, MiB));
+	EXPECT_EQ(plan.position(), 0u);
+	EXPECT_TRUE(plan.on_read(9 * MiB, 10 * MiB));
+	EXPECT_TRUE(plan.is_done());
+}
+
 TEST(Plan, FollowsReadsThatAreOutOfOrder)
 {
 	std::mt19937 random(1);

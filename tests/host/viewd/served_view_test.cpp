@@ -131,6 +131,16 @@ TEST(ServedView, ReadsAnywhereByManyThreads)
 		thread.join();
 }
 
+TEST(ServedView, CountsAReadThatFailsInTwoChunksOnce)
+{
+	World world;
+	fs::resize_file(world.paths[0], 4);
+	EXPECT_EQ(world.read(world.data_at, 2 << 20), -ENODATA);
+	const ServedView::Status status = world.served->status();
+	EXPECT_EQ(status.reads, 1u);
+	EXPECT_EQ(status.failed, 1u);
+}
+
 TEST(ServedView, OfNothingIsAHeader)
 {
 	World world(0);
