@@ -33,10 +33,11 @@
 namespace view
 {
 
-inline constexpr uint64_t header_unit = 4096;      // of which header_bytes is a multiple
-inline constexpr uint64_t max_header = 1ULL << 30; // bytes. The sums of 200 TiB
-inline constexpr uint64_t max_files = 1 << 20;     // of a view: a client keeps an entry of each in memory
-inline constexpr uint64_t sum_bytes = 1 << 20;     // of a chunk, of which each has a sum; the last one may be shorter
+inline constexpr uint64_t header_unit = 4096;            // of which header_bytes is a multiple
+inline constexpr uint64_t max_header = 1ULL << 30;       // bytes. The sums of 200 TiB
+inline constexpr uint64_t max_client_header = 256 << 20; // that a client reads. The sums of 64 TiB
+inline constexpr uint64_t max_files = 1 << 20;           // of a view: a client keeps an entry of each in memory
+inline constexpr uint64_t sum_bytes = 1 << 20; // of a chunk, of which each has a sum; the last one may be shorter
 
 constexpr uint64_t chunks_of(uint64_t data_bytes) { return data_bytes / sum_bytes + (data_bytes % sum_bytes != 0); }
 

@@ -2,6 +2,7 @@
 #include "view/scan.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ using json = nlohmann::json;
 
 constexpr int saved_version = 2;
 constexpr uint64_t measured_at_once = 1 << 18; // elements
+constexpr size_t checked_at_once = 16;         // files that were not read now
 
 json json_of(const Sequence &files, const std::vector<Identity> &identities)
 {
@@ -52,15 +54,16 @@ Scan::Scan(const Sequence &files, std::optional<Codec> codec) : files_(files), w
 	reducer_.emplace(codec_, files_);
 }
 
-void Scan::check_unchanged() const
+void Scan::check_unchanged(size_t begin, size_t end) const
 {
-	for (size_t i = 0; i < identities_.size(); i++)
+	for (size_t i = begin; i < end; i++)
 		if (files_.files()[i]->identity() != identities_[i])
 			throw Changed(fmt::format("{}: changed while it was scanned", files_.files()[i]->name()));
 }
 
-void Scan::measure()
+ElementRange Scan::measure()
 {
+	const uint64_t first = measured_;
 	const uint64_t here = std::min(measured_at_once, files_.elements() - measured_);
 	buffer_.resize(here * Codec::unreduced(files_.element()).element_bytes());
 	files_.read(measured_, buffer_);
@@ -75,37 +78,54 @@ void Scan::measure()
 	}
 	bits_ = std::max(bits_, bits);
 	measured_ += here;
+	return {first, measured_};
 }
 
-void Scan::sum()
+ElementRange Scan::sum()
 {
-	const uint64_t chunk = sums_.size();
-	buffer_.resize(reducer_->chunk_bytes(chunk));
+	const uint64_t chunk = sums_.size(), bytes = reducer_->chunk_bytes(chunk);
+	buffer_.resize(bytes);
 	reducer_->reduce_chunk(chunk, buffer_.data(), reducer_buffers_);
 	sums_.push_back(crc32c(buffer_));
+	return elements_of(codec_, files_.elements(), chunk * sum_bytes, chunk * sum_bytes + bytes);
 }
 
 bool Scan::advance(uint64_t bytes)
 {
 	const uint64_t element_bytes = Codec::unreduced(files_.element()).element_bytes();
 	const uint64_t until = steps_done() + std::max<uint64_t>(bytes / element_bytes, 1);
-	check_unchanged();
+	ElementRange read = {files_.elements(), 0};
+	const auto add = [&](const ElementRange &more) {
+		read = {std::min(read.first, more.first), std::max(read.end, more.end)};
+	};
 	bool done = false;
-	while (!done && steps_done() < until) {
-		if (measured_ < files_.elements()) {
-			measure();
-			continue;
+	try {
+		while (!done && steps_done() < until) {
+			if (measured_ < files_.elements()) {
+				add(measure());
+				continue;
+			}
+			if (!reducer_) {
+				codec_ = codec_of(files_.element(), bits_);
+				reducer_.emplace(codec_, files_);
+			}
+			done = sums_.size() == chunks_of(reducer_->data_bytes());
+			if (!done)
+				add(sum());
 		}
-		if (!reducer_) {
-			codec_ = codec_of(files_.element(), bits_);
-			reducer_.emplace(codec_, files_);
-		}
-		done = sums_.size() == chunks_of(reducer_->data_bytes());
-		if (!done)
-			sum();
+	} catch (const SourceError &error) {
+		// It may have been cut. One that was stopped may be on a storage that does not answer.
+		if (error.error != ECANCELED)
+			check_unchanged(0, identities_.size());
+		throw;
 	}
-	// What was read before a change was made cannot be told from what was read after it.
-	check_unchanged();
+	// What was read before a change was made cannot be told from what was read after it. There may be a million files, so those that were
+	// not read now are checked at the end, and some of them each time.
+	if (read.first < read.end)
+		check_unchanged(files_.place(read.first).file, files_.place(read.end - 1).file + 1);
+	const size_t begin = done || checked_ >= identities_.size() ? 0 : checked_;
+	checked_ = done ? identities_.size() : std::min(begin + checked_at_once, identities_.size());
+	check_unchanged(begin, checked_);
 	// Another view's scan may come first now.
 	buffer_ = {};
 	reducer_buffers_ = {};
@@ -132,6 +152,13 @@ Header Scan::header() const
 		header.files.push_back({files_.files()[i]->name(), files_.elements_of(i)});
 	header.sums = sums_;
 	return header;
+}
+
+uint64_t Scan::least_header_bytes() const
+{
+	Header least = header();
+	least.sums.resize(wanted_ ? chunks_of(wanted_->reduced_bytes(files_.elements())) : 0);
+	return least.bytes();
 }
 
 std::string Scan::save() const

@@ -38,6 +38,7 @@ public:
 	uint64_t steps() const { return files_.elements() * (wanted_ ? 1 : 2); }
 	const std::vector<Identity> &identities() const { return identities_; } // of the files, when they were opened
 	Header header() const;                                                  // when all is done
+	uint64_t least_header_bytes() const;                                    // at any time
 
 	// What it has found so far; and the opposite. resume() returns false if these bytes are not of a scan of the same files, unchanged
 	// since, for the same codec; nothing has changed then.
@@ -45,13 +46,15 @@ public:
 	bool resume(const std::string &saved);
 
 private:
-	void measure();
-	void sum();
-	void check_unchanged() const;
+	// These read some more elements, and return which.
+	ElementRange measure();
+	ElementRange sum();
+	void check_unchanged(size_t begin, size_t end) const; // files
 
 	const Sequence &files_;
 	const std::optional<Codec> wanted_;
 	std::vector<Identity> identities_;
+	size_t checked_ = 0; // files that were checked in turn
 	// The first pass, if the codec is not known:
 	uint64_t measured_ = 0; // elements
 	unsigned bits_ = 1;     // that they need

@@ -23,7 +23,7 @@ struct SourceError : std::runtime_error {
 	int error; // errno
 };
 
-// Which file it was, and in which state: any write, truncation, replacement or rename changes it.
+// Which file it was, and in which state: any write, truncation or replacement changes it, and so does a new mode, owner, link or name.
 struct Identity {
 	uint64_t device = 0, inode = 0, size = 0;
 	int64_t mtime = 0, ctime = 0; // nanoseconds

@@ -239,6 +239,66 @@ TEST_F(ViewScan, NoticesAChange)
 	scanned_while("replaced", [&](const std::string &path) { fs::rename(write<uint32_t>("other", {1}), path); });
 }
 
+// Counts how often its storage is asked.
+class Asked final : public WrappedFile
+{
+public:
+	Asked(std::unique_ptr<view::Source> file, size_t &times) : WrappedFile(std::move(file)), times_(times) {}
+	view::Identity identity() const override
+	{
+		times_++;
+		return WrappedFile::identity();
+	}
+
+private:
+	void before_read() const override {}
+	size_t &times_;
+};
+
+TEST_F(ViewScan, AsksEachOfManyFilesAFewTimes)
+{
+	constexpr size_t count = 2000;
+	size_t asked = 0;
+	std::vector<std::unique_ptr<view::Source>> files;
+	for (size_t i = 0; i < count; i++) {
+		const std::string path = write(std::to_string(i), std::vector<uint32_t>(8192, 5));
+		files.push_back(std::make_unique<Asked>(view::open_plain(path), asked));
+	}
+	const Sequence sequence(Element::u32, std::move(files));
+	Scan scan(sequence, Codec::parse("u32:u16"));
+	int steps = 0;
+	while (!scan.advance(64 << 10))
+		steps++;
+	EXPECT_GT(steps, 20);
+	EXPECT_LE(asked, 4 * count);
+}
+
+TEST_F(ViewScan, NoticesAChangeOfAFileThatItHasRead)
+{
+	std::vector<std::string> paths;
+	for (int i = 0; i < 40; i++)
+		paths.push_back(write(std::to_string(i), tokens(250000, 17)));
+	const Sequence files = sequence(Element::u32, paths);
+	Scan scan(files, Codec::parse("u32:17"));
+	EXPECT_FALSE(scan.advance(4 << 20));
+	fs::resize_file(paths[0], 4);
+	EXPECT_EQ(thrown<view::Changed>([&] {
+			  while (!scan.advance(4 << 20)) {}
+		  }),
+		  paths[0] + ": changed while it was scanned");
+	EXPECT_LT(scan.steps_done(), scan.steps()) << "it is not noticed at the end only";
+}
+
+TEST_F(ViewScan, KnowsBeforehandHowLargeTheHeaderIsAtLeast)
+{
+	const Sequence files = sequence(Element::u32, {write("a", tokens(3000000, 17)), write("b", tokens(5, 17))});
+	for (const std::optional<Codec> &codec : {std::optional<Codec>(), Codec::parse("u32:17")}) {
+		Scan scan(files, codec);
+		const uint64_t least = scan.least_header_bytes();
+		EXPECT_EQ(whole(scan).bytes(), least);
+	}
+}
+
 TEST_F(ViewScan, NoticesAChangeBeforeItBegan)
 {
 	const std::string path = write("a", tokens(1000, 17));

@@ -18,8 +18,6 @@ namespace peerdma_impl
 namespace
 {
 
-constexpr uint64_t most_header = 256 << 20; // bytes. The sums of 64 TiB
-
 // Why a view cannot be opened: an errno, and words where the errno does not say it.
 struct Refusal {
 	int error;
@@ -60,7 +58,7 @@ void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size
 	try {
 		const view::HeaderStart start = view::parse_start(bytes);
 		check_size_of(start.header_bytes, start.data_bytes, size);
-		if (start.header_bytes > most_header)
+		if (start.header_bytes > view::max_client_header)
 			throw Refusal{-EFBIG, "the header is too large"};
 		if (start.header_bytes > bytes.size())
 			bytes = bytes_at_start(view, start.header_bytes);
