@@ -36,6 +36,7 @@ constexpr int saves_share = 20;
 // What each view has to end, if those before have taken the time that there was for all.
 constexpr auto least_patience = std::chrono::milliseconds(100);
 
+constexpr auto tried_again_every = std::chrono::seconds(2);
 constexpr const char *not_saved = "not saved: a service that is killed now has to scan again, and makes a fresh device";
 constexpr const char *not_ended = "withdrawn, but not ended yet: a read of its files has not been answered";
 constexpr const char *index_prefix = ".index-";
@@ -170,7 +171,7 @@ struct Service::Published {
 	std::string error;
 	uint64_t steps_done = 0, steps = 0;
 	std::optional<Summary> summary;
-	std::string note;
+	std::string note, closed; // closed: why no host can connect; written by the view's thread only
 	std::optional<view::Sequence> files;
 	std::unique_ptr<ServedView> served;
 	std::unique_ptr<BlockDevice> device;
@@ -324,9 +325,10 @@ size_t Service::stop()
 	has_ending_.notify_all();
 	if (ender_.joinable())
 		ender_.join();
+	// First: hosts wait for the next service then, and would not for a read that has failed.
+	devices_.close();
 	for (const auto &[name, view] : views_)
 		view->begin_to_end();
-	devices_.close();
 	const Clock::time_point until = Clock::now() + options_.last_patience;
 	const auto end = [&](const std::string &name, std::unique_ptr<Published> &view) {
 		if (!view)
@@ -550,7 +552,7 @@ void Service::end(const std::string &name, Clock::time_point until, Kept kept)
 		ending.origin = views_.at(name)->origin;
 	}
 	// First: a service that dies from here on does not publish it again. A defined view has no such file.
-	if (ending.origin.empty())
+	if (ending.origin.empty() && kept == Kept::nothing)
 		folder_->remove(name, ".conf");
 	{
 		const std::lock_guard lock(mutex_);
@@ -608,12 +610,13 @@ void Service::end_later()
 }
 
 // Removes what there is of a view that is not published any more: the device that a service before has left, if this one has not taken it
-// over yet, and what the folder keeps; but the number, if the view is published again.
+// over yet, and what the folder keeps, but for what the view needs if it is published again.
 void Service::forget(const std::string &name, Kept kept) noexcept
 {
 	try {
 		remove_left(name);
-		folder_->remove_all(name, {".scan", index_prefix});
+		if (kept != Kept::scan)
+			folder_->remove_all(name, {".scan", index_prefix});
 		if (kept == Kept::nothing)
 			folder_->remove(name, ".device");
 	} catch (const std::exception &error) {
@@ -632,7 +635,8 @@ void Service::withdraw(const std::string &name)
 		const bool is_defined =
 			found != views_.end() ?
 				!found->second->origin.empty() :
-				bad_definitions_.contains(name) || (before != ending_.end() && before->second.next);
+				bad_definitions_.contains(name) || (before != ending_.end() && before->second.next &&
+								    !before->second.next->second.empty());
 		if (is_defined)
 			throw Refused(fmt::format("{}: defined by {}; remove that file and reload peerdma-viewd", name,
 						  definition_of(name).string()));
@@ -679,17 +683,25 @@ void Service::reload()
 		return;
 	}
 	ask_storage();
-	std::vector<std::string> ending;
+	std::map<std::string, Kept> ending;
+	std::vector<ViewConf> failed; // published by command
 	{
 		const std::lock_guard lock(mutex_);
 		conf_error_.clear();
 		// What a definition with a mistake has defined before is followed still.
 		for (auto &[name, before] : ending_)
-			if (!found.bad.contains(name))
+			if (!found.bad.contains(name) && before.next && !before.next->second.empty())
 				before.next.reset();
 		for (const auto &[name, view] : views_) {
 			const auto definition = found.good.find(name);
+			const std::lock_guard view_lock(view->mutex);
+			const bool has_failed = view->state == State::failed;
 			if (view->origin.empty()) {
+				// One whose saved definition is damaged has no files.
+				if (has_failed && !view->conf.files.empty()) {
+					ending[name] = Kept::number;
+					failed.push_back(view->conf);
+				}
 				if (definition != found.good.end()) {
 					found.bad[name] = fmt::format("{}: {} was published by command; withdraw it, "
 								      "then reload peerdma-viewd",
@@ -698,24 +710,29 @@ void Service::reload()
 				}
 				continue;
 			}
-			const std::lock_guard view_lock(view->mutex);
-			if (definition != found.good.end() && definition->second == view->conf &&
-			    view->state != State::failed && !(view->served && view->served->is_stale()))
+			// What a scan of other bytes has found is of no use.
+			const bool is_right = !has_failed && !(view->served && view->served->is_stale());
+			if (definition != found.good.end() && definition->second == view->conf && is_right)
 				found.good.erase(definition);
-			else if (definition != found.good.end() || !found.bad.contains(name))
-				ending.push_back(name);
+			else if (definition != found.good.end())
+				ending[name] = is_right ? Kept::scan : Kept::number;
+			else if (!found.bad.contains(name))
+				ending[name] = Kept::nothing;
 		}
 		bad_definitions_ = std::move(found.bad);
-		for (const std::string &name : ending)
+		for (const auto &[name, kept] : ending)
 			views_.at(name)->stop = true;
 	}
-	// None of them is refused: only a view that was published by command has a definition to remove.
+	// None of them is refused: only a view that was published by command, and ends for good, has a definition to remove.
 	const Clock::time_point until = Clock::now() + options_.patience;
-	for_each_at_once(ending, [&](const std::string &name) {
-		end(name, until, found.good.contains(name) ? Kept::number : Kept::nothing);
-	});
+	std::vector<std::string> names;
+	for (const auto &[name, kept] : ending)
+		names.push_back(name);
+	for_each_at_once(names, [&](const std::string &name) { end(name, until, ending.at(name)); });
 	{
 		const std::lock_guard lock(mutex_);
+		for (const ViewConf &conf : failed)
+			start(conf, "");
 		for (const auto &[name, conf] : found.good)
 			start(conf, definition_of(name));
 	}
@@ -781,7 +798,7 @@ std::vector<Service::ViewStatus> Service::status() const
 		status.steps_done = view->steps_done;
 		status.steps = view->steps;
 		status.summary = view->summary;
-		status.note = view->note;
+		status.note = view->closed.empty() ? view->note : view->closed;
 		if (const auto bad = bad_definitions_.find(name); bad != bad_definitions_.end())
 			status.conf_error = bad->second;
 		if (view->device) {
@@ -823,7 +840,7 @@ std::vector<Service::ViewStatus> Service::status() const
 void Service::run(Published &view)
 {
 	try {
-		save_later(view, scan(view));
+		finish_later(view, scan(view));
 	} catch (const std::exception &error) {
 		if (view.take_left())
 			try_remove_left(view.conf.name);
@@ -914,24 +931,41 @@ void Service::write(const std::string &name, const Unsaved &files) const
 		folder_->write(name, kind, text);
 }
 
-// On the view's thread, once it is published. Space may come back.
-void Service::save_later(Published &view, const Unsaved &unsaved)
+// On the view's thread, once it is published: what could not be done yet. Space comes back, and an address or a network card may come
+// after the service.
+void Service::finish_later(Published &view, const Unsaved &unsaved)
 {
-	Clock::time_point next = Clock::now() + saved_every;
-	for (bool is_saved = unsaved.empty(); !is_saved && !view.stop;) {
+	Clock::time_point next = Clock::now() + tried_again_every;
+	bool is_saved = unsaved.empty(), is_open = view.closed.empty();
+	while (!(is_saved && is_open) && !view.stop) {
 		std::this_thread::sleep_for(std::chrono::milliseconds(100));
 		if (Clock::now() < next)
 			continue;
-		next += saved_every;
+		next += tried_again_every;
 		try {
-			write(view.conf.name, unsaved);
+			if (!is_saved)
+				write(view.conf.name, unsaved);
 			is_saved = true;
 		} catch (const std::exception &) {
-			continue;
 		}
+		const std::string why_not = is_open ? "" : open(*view.device);
+		is_open = why_not.empty();
 		const std::lock_guard lock(view.mutex);
-		if (view.note == not_saved)
+		view.closed = why_not;
+		if (is_saved && view.note == not_saved)
 			view.note.clear();
+	}
+}
+
+// Lets hosts connect. Returns why they cannot yet.
+std::string Service::open(BlockDevice &device)
+{
+	try {
+		device.open();
+		return "";
+	} catch (const std::exception &error) {
+		return fmt::format("no host can connect yet: {}; tried again every {} s", error.what(),
+				   tried_again_every.count());
 	}
 }
 
@@ -977,6 +1011,16 @@ private:
 	Published &view_;
 };
 
+// Of a view. Throws Refused if no client reads one of so many bytes.
+void Service::check_header(uint64_t bytes) const
+{
+	if (bytes > options_.max_header)
+		throw Refused(
+			fmt::format("the names of its files and the sums of its data take {} KiB, of which a client "
+				    "reads at most {}: publish fewer files, or a part of them, in one view",
+				    bytes >> 10, options_.max_header >> 10));
+}
+
 // On the view's thread, until it is published or stopped.
 Service::Unsaved Service::scan(Published &view)
 {
@@ -991,6 +1035,7 @@ Service::Unsaved Service::scan(Published &view)
 		return {};
 	view::Sequence &files = sequence.emplace(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
+	check_header(scan.least_header_bytes());
 	scan.resume(folder_->read(name, ".scan"));
 	if (scan.steps_done() < scan.steps() && !discard_stale(view))
 		return {};
@@ -1021,6 +1066,7 @@ Service::Unsaved Service::scan(Published &view)
 		unsaved = results();
 
 	const view::Header header = scan.header();
+	check_header(header.bytes());
 	const uint32_t header_sum = view::crc32c(view::serialize(header));
 	const std::vector<view::Identity> identities = scan.identities();
 	{
@@ -1035,8 +1081,9 @@ Service::Unsaved Service::scan(Published &view)
 		wait_for_others(view);
 	if (view.stop)
 		return {};
-	device->open();
+	std::string why_not = open(*device);
 	const std::lock_guard lock(view.mutex);
+	view.closed = std::move(why_not);
 	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
 	if (view.note.empty())
 		view.note = device->note();

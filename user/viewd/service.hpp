@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "view/decompressors.hpp"
+#include "view/header.hpp"
 #include "view/scan.hpp"
 #include "view/view_conf.hpp"
 #include "viewd/chunk_cache.hpp"
@@ -104,6 +105,7 @@ public:
 		std::chrono::milliseconds patience{2'000}, last_patience{10'000};
 		// At the start: how long exported views that are ready wait for others.
 		std::chrono::milliseconds start_patience{10'000};
+		uint64_t max_header = view::max_client_header; // bytes of a view's header
 	};
 
 	// Publishes what the folder has and what is defined. Throws std::runtime_error if the folder cannot be used.
@@ -122,7 +124,7 @@ public:
 	void publish(const ViewConf &conf);
 	void withdraw(const std::string &name);
 	// Reads the definitions: publishes new views, withdraws those whose definition is gone, and publishes again those whose
-	// definition has changed, that have failed, or whose files have changed.
+	// definition has changed, or whose files have changed. Views that have failed are published again, those by request too.
 	void reload();
 	// Elements [first, first + count) of each range.
 	void plan(const std::string &name, const std::vector<std::pair<uint64_t, uint64_t>> &ranges);
@@ -145,8 +147,8 @@ private:
 	};
 	using Clock = std::chrono::steady_clock;
 
-	// What the folder keeps of a view that has ended.
-	enum class Kept { nothing, number };
+	// What the folder keeps of a view that has ended: scan: the number too.
+	enum class Kept { nothing, number, scan };
 
 	void publish_saved();
 	void add_failed(const std::string &name, const std::string &error);
@@ -165,13 +167,15 @@ private:
 	using Unsaved = std::vector<std::pair<std::string, std::string>>;
 	Unsaved scan(Published &view);
 	std::unique_ptr<BlockDevice> serve(Published &view, uint32_t header_sum);
-	void save_later(Published &view, const Unsaved &unsaved);
+	void finish_later(Published &view, const Unsaved &unsaved);
+	static std::string open(BlockDevice &device);
 	void write(const std::string &name, const Unsaved &files) const;
 	void forget(const std::string &name, Kept kept) noexcept;
 	bool remove_left(const std::string &name);
 	void try_remove_left(const std::string &name) noexcept;
 	bool discard_stale(Published &view);
 	template <class Work> static bool unless_stopped(const Published &view, const Work &work);
+	void check_header(uint64_t bytes) const;
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
 	std::filesystem::path definition_of(const std::string &name) const;
 	unsigned next_remainder();

@@ -7,7 +7,7 @@
 # topologies: switch
 # long: oldest
 # variants: plain
-# needs: CONFIG_BLK_DEV_UBLK CONFIG_BLK_DEV_DM rdma
+# needs: CONFIG_BLK_DEV_UBLK CONFIG_BLK_DEV_DM rdma zstd
 # timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -35,6 +35,20 @@ same "PeerDMA reads it into GPU memory" "0 $RDMA_SOFTWARE $size" "$(pdio read "$
 check "by way of it" peerdma cp "$disk" /mnt/data/copy
 check "comes each byte" cmp "$disk" /mnt/data/copy
 check "and element" image compare /mnt/data/copy /mnt/data/a
+
+# Other elements, and a compressed file.
+image widen /mnt/data/a /mnt/data/wide
+zstd -q /mnt/data/wide -o /mnt/data/wide.zst
+for each in $'wide|file = /mnt/data/wide\ncodec = i64:u24' $'zst|file = /mnt/data/wide.zst\ncodec = i64:18\ncompressed = yes'; do
+	name=${each%%|*}
+	same "i64, $name: a view" '' "$(image publish $socket "$name" "${each#*|}"$'\nhost = '$me)"
+	published "i64, $name: is published" "$name"
+	wide=$(to "$soon" "$name" $me) || bail "no connection"
+	check "i64, $name: its host reads it" peerdma view read "$(disk_of "$prefix$name")" --output /mnt/data/read
+	check "i64, $name: each element" cmp /mnt/data/read /mnt/data/wide
+	disconnect "$wide"
+	same "i64, $name: it can be withdrawn" '' "$(image withdraw $socket "$name")"
+done
 
 blockdev --flushbufs "$disk"
 kill -KILL $service

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The way to an exported view breaks under a read: the target goes and comes back; the storage node loses what its kernel had, as in a
-# power cut, and serves the view again; then the link goes for longer than the host waits. The read is whole, or it fails and is named;
-# nothing waits for ever. A link that comes back is of no use to soft-RoCE, which does not connect again
+# power cut, and serves the view again; it is stopped and started again; then the link goes for longer than the host waits. The read is
+# whole, or it fails and is named; nothing waits for ever. A link that comes back is of no use to soft-RoCE, which does not connect again
 # (Documentation/upstream/rxe-link-down).
 # group: view
 # topologies: switch
@@ -65,6 +65,21 @@ wait $reader
 same "the read ends" 0 $?
 check "with each element" image compare /mnt/data/again /mnt/data/a
 check "the host has the disk that it had" image compare "$disk" /mnt/data/a
+
+# Stopped in order and started again, as by an update: a host that reads without a pause sees no error.
+until [ -e /run/enough ]; do dd if="$disk" of=/mnt/data/third bs=4k iflag=direct status=none || exit 1; done &
+reader=$!
+soon 20 cmp -s /mnt/data/third /mnt/data/again || diag "nothing was read before"
+ends "a service that is stopped under reads ends"
+check "the reads wait for the next one" kill -0 $reader
+exports
+published "which has the view" tokens
+soon 80 live "$controller" || bail "the host does not connect again"
+: >/run/enough
+wait $reader
+same "no read has failed" 0 $?
+check "with each element" image compare /mnt/data/third /mnt/data/a
+rm /run/enough
 disconnect "$controller"
 check "the disk goes" soon 20 fails test -b "$disk"
 

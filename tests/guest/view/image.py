@@ -3,6 +3,7 @@
 """Files of tokens, and what a view's device must have of them, by a decoder that has nothing of ours.
 
 image.py make PATH COUNT BITS SEED      writes COUNT u32 below 2^BITS, the last of which is the highest
+image.py widen FROM TO                  writes the u32 of the one as i64 to the other
 image.py publish SOCKET NAME CONF       asks peerdma-viewd, and prints the error that it answers
 image.py withdraw SOCKET NAME
 image.py field SOCKET NAME KEY...       prints fields of a view's status, a line each
@@ -20,6 +21,7 @@ image.py survey DEVICE FILE [ERROR [CHANGING]]
 image.py read DEVICE FILE ORDER [THREADS EACH]
                                         reads all MiB of the data of a view of `halves`, from the device, in that order (numbers with
                                         commas); or by so many threads at once, each so many MiB from another place of the order on.
+                                        Of several devices, with commas, at once.
                                         Each byte must be right. Prints the seconds that the reads took
 image.py small DEVICE COUNT             so many reads of 4 KiB anywhere. Prints how many a second there were
 """
@@ -45,6 +47,14 @@ def make(path: str, count: str, bits: str, seed: str) -> None:
         values[-1] = (1 << int(bits)) - 1
     with open(path, "wb") as file:
         values.tofile(file)
+
+
+def widen(narrow: str, wide: str) -> None:
+    values = array("I")
+    with open(narrow, "rb") as file:
+        values.frombytes(file.read())
+    with open(wide, "wb") as file:
+        array("q", values).tofile(file)
 
 
 def ask(path: str, **request: object) -> dict:
@@ -192,14 +202,14 @@ def survey(device: str, path: str, error: str = "", changing: str = "") -> None:
     print(came, failed, first, last)
 
 
-def read(device: str, path: str, order: str, threads: str = "1", each: str = "0") -> None:
+def read(devices: str, path: str, order: str, threads: str = "1", each: str = "0") -> None:
     with open(path, "rb") as file:
         expected = memoryview(file.read()).cast("H")[::2].tobytes()
-    header_bytes, = struct.unpack_from("<Q", Direct(device, 4096).read(0), 16)
     mib, step = [int(n) for n in order.split(",")], 256 << 10
     wrong: list[str] = []
 
-    def run(part: list[int]) -> None:
+    def run(device: str, part: list[int]) -> None:
+        header_bytes, = struct.unpack_from("<Q", Direct(device, 4096).read(0), 16)
         direct = Direct(device, step)
         for at in part:
             for offset in range(at << 20, (at + 1) << 20, step):
@@ -211,7 +221,7 @@ def read(device: str, path: str, order: str, threads: str = "1", each: str = "0"
 
     count = int(threads)
     parts = [(2 * mib)[i * len(mib) // count:][:int(each) or len(mib)] for i in range(count)]
-    workers = [threading.Thread(target=run, args=[part]) for part in parts]
+    workers = [threading.Thread(target=run, args=[device, part]) for device in devices.split(",") for part in parts]
     begin = time.monotonic()
     for worker in workers:
         worker.start()
@@ -233,5 +243,5 @@ def small(device: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    {"make": make, "publish": publish, "withdraw": withdraw, "field": field, "compare": compare, "each": each, "plan": plan,
+    {"make": make, "widen": widen, "publish": publish, "withdraw": withdraw, "field": field, "compare": compare, "each": each, "plan": plan,
      "halves": halves, "poke": poke, "survey": survey, "read": read, "small": small}[sys.argv[1]](*sys.argv[2:])

@@ -91,6 +91,20 @@ using viewd::ServedView;
 using viewd::Service;
 using Strings = std::vector<std::string>;
 
+// The error of a read of the first bytes of the data.
+int read_of(ServedView &view)
+{
+	struct Read final : viewd::ViewRead {
+		explicit Read(std::promise<int> &to) : to_(to) {}
+		int copy(uint32_t, const std::byte *, size_t) override { return 0; }
+		void done(int error) override { to_.set_value(error); }
+		std::promise<int> &to_;
+	};
+	std::promise<int> ended;
+	view.read(4096, 512, std::make_shared<Read>(ended));
+	return ended.get_future().get();
+}
+
 class FakeDevices final : public viewd::BlockDevices
 {
 	struct Device final : viewd::BlockDevice {
@@ -113,6 +127,8 @@ class FakeDevices final : public viewd::BlockDevices
 		void open() override
 		{
 			const std::lock_guard lock(of_.mutex);
+			if (of_.has_no_address)
+				throw std::runtime_error("no address");
 			of_.opened++;
 		}
 		FakeDevices &of_;
@@ -157,6 +173,8 @@ public:
 	{
 		const std::lock_guard lock(mutex);
 		at_close = views.size();
+		for (const auto &[number, view] : views)
+			failed_at_close |= reads_at_close && read_of(*view) != 0;
 	}
 
 	std::mutex mutex;
@@ -172,6 +190,7 @@ public:
 	std::atomic<bool> is_late = false; // the device of a view of this name
 	bool is_exported = false;
 	size_t at_close = 0; // devices that were there
+	bool reads_at_close = false, failed_at_close = false, has_no_address = false;
 	bool refuse = false, refuse_removal = false;
 };
 
@@ -195,7 +214,8 @@ protected:
 						 .memory = 8 << 20,
 						 .patience = patience,
 						 .last_patience = patience,
-						 .start_patience = start_patience},
+						 .start_patience = start_patience,
+						 .max_header = max_header},
 				devices);
 	}
 
@@ -247,6 +267,7 @@ protected:
 
 	FakeDevices devices;
 	std::chrono::milliseconds patience = 60s, start_patience = 60s;
+	uint64_t max_header = view::max_client_header;
 	std::optional<Service> service;
 };
 
@@ -473,8 +494,24 @@ TEST_F(ExportedViews, OfAnOpenPortDoNotWait)
 
 TEST_F(ExportedViews, LoseAllHostsBeforeTheFirstIsRemoved)
 {
+	devices.reads_at_close = true;
 	service->stop();
 	EXPECT_EQ(devices.at_close, 2u);
+	EXPECT_FALSE(devices.failed_at_close) << "a host whose read fails does not wait for the next service";
+}
+
+TEST_F(ExportedViews, AreOpenedOnceThereIsAnAddress)
+{
+	devices.has_no_address = true;
+	publish("new", "file = " + (folder / "a").string() + "\ncodec = u32");
+	EXPECT_EQ(settled("new")["state"], "published");
+	EXPECT_EQ(view_of("new")["note"], "no host can connect yet: no address; tried again every 2 s");
+	{
+		const std::lock_guard lock(devices.mutex);
+		devices.has_no_address = false;
+	}
+	EXPECT_TRUE(comes([&] { return !view_of("new").contains("note"); })) << view_of("new");
+	EXPECT_EQ(opened(), 3u);
 }
 
 TEST_F(ViewService, KeepsANumberOverAReload)
@@ -1286,15 +1323,7 @@ TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
 	EXPECT_EQ(settled("v")["codec"], "u32:17");
 
 	write("a", tokens(1001, 18));
-	struct Nothing final : viewd::ViewRead {
-		explicit Nothing(std::promise<int> &to) : to_(to) {}
-		int copy(uint32_t, const std::byte *, size_t) override { return 0; }
-		void done(int error) override { to_.set_value(error); }
-		std::promise<int> &to_;
-	};
-	std::promise<int> ended;
-	devices.views.begin()->second->read(4096, 512, std::make_shared<Nothing>(ended));
-	EXPECT_EQ(ended.get_future().get(), -ENODATA);
+	EXPECT_EQ(read_of(*devices.views.begin()->second), -ENODATA);
 	EXPECT_EQ(view_of("v")["stale"], true);
 	service->reload();
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
@@ -1303,6 +1332,62 @@ TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
 	write("a", tokens(1002, 19)); // and nobody reads it
 	service->reload();
 	EXPECT_EQ(settled("v")["codec"], "u32:19");
+}
+
+TEST_F(ViewService, ReloadTriesAgainWhatWasPublishedByCommandAndHasFailed)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	fs::rename(path, folder / "aside");
+	service.reset();
+	begin();
+	EXPECT_EQ(settled("v")["state"], "failed");
+	service->reload();
+	EXPECT_EQ(settled("v")["state"], "failed");
+	fs::rename(folder / "aside", path);
+	service->reload();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(view_of("v")["origin"], "command");
+	service.reset();
+	begin();
+	EXPECT_EQ(settled("v")["state"], "published") << "the next service knows it still";
+}
+
+TEST_F(ViewService, ScansFilesOnceThoughTheirDefinitionChanges)
+{
+	const std::string path = write("a", tokens(1000, 17)), what = "file = " + path + "\ncodec = u32\n";
+	define("v.conf", what);
+	begin();
+	settled("v");
+	const fs::path found = folder / "state/v.scan";
+	const auto written = [&] { return fs::last_write_time(found); };
+	const auto long_ago = written() - 1h;
+	fs::last_write_time(found, long_ago);
+	define("v.conf", what + "host = nqn.x\n");
+	service->reload();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(written(), long_ago);
+	define("v.conf", "file = " + path + "\ncodec = u32:u24\n");
+	service->reload();
+	EXPECT_EQ(settled("v")["codec"], "u32:u24");
+	EXPECT_NE(written(), long_ago) << "with another codec it is another scan";
+}
+
+TEST_F(ViewService, RefusesAHeaderThatNoClientReads)
+{
+	max_header = 4096;
+	begin();
+	publish("v", "file = " + write("a", std::vector<uint32_t>(1 << 20, 1)) + "\ncodec = u32:u16");
+	EXPECT_EQ(settled("v")["state"], "published");
+	std::string files;
+	for (int i = 0; i < 100; i++)
+		files += "file = " + write(std::string(40, 'x') + std::to_string(i), tokens(10, 17)) + "\n";
+	publish("w", files + "codec = u32");
+	EXPECT_EQ(settled("w")["error"],
+		  "the names of its files and the sums of its data take 12 KiB, of which a client reads at most 4: "
+		  "publish fewer files, or a part of them, in one view");
 }
 
 // The file system of its folder may have become read-only.
