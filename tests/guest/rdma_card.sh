@@ -51,8 +51,9 @@ at_gpu() {
 	echo "${told[*]}"
 }
 
-# at_mapped CARD COMMAND...: runs the command, a request of more than a page; then how many bytes the card was told to read and to write at
-# the DMA addresses by which the kernel meanwhile mapped pages of the first GPU's BAR for it. Behind an IOMMU these are not the BAR's own.
+# at_mapped CARD COMMAND...: runs the command, a request of more than a page; then how many bytes the card was told to read (by a request
+# that writes) and to write (by one that reads) at the DMA addresses by which the kernel meanwhile mapped pages of the first GPU's BAR for
+# it. Behind an IOMMU these are not the BAR's own.
 at_mapped() {
 	local trace=/sys/kernel/tracing/instances/mapped start len line addr i addrs sizes pages
 	read -r start len <<<"$(gpu_bar)"

@@ -15,6 +15,7 @@
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/nvme.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "dmacard.h"
 
@@ -23,6 +24,7 @@
 #define PIECES 512 /* descriptors of a command, without that of the rest of the last block */
 #define CHUNK SZ_256K /* the most bytes of a command */
 #define READY_TRIES 10000 /* of half a millisecond and more */
+#define POLL_PRESENCE HZ /* while copies are under way */
 
 struct dmacard_queue {
 	struct nvme_command *sq;
@@ -46,11 +48,13 @@ struct dmacard_engine {
 	dma_addr_t sgls_dma;
 	struct dmacard_queue admin, io;
 	int irq;
+	struct delayed_work presence; /* queued or running while copies are under way */
 
 	spinlock_t lock; /* protects the I/O queue and everything below */
 	struct dmacard_copy *copies[SLOTS];
 	struct list_head waiting;
 	bool ended; /* no command begins any more */
+	bool absent; /* the function was not present at the last poll */
 	struct completion idle; /* then: none is under way */
 };
 
@@ -290,6 +294,7 @@ static void begin_copies(struct dmacard_engine *engine)
 			list_first_entry(&engine->waiting, struct dmacard_copy, list);
 		list_del(&engine->copies[slot]->list);
 		begin_chunk(engine, slot);
+		schedule_delayed_work(&engine->presence, POLL_PRESENCE);
 	}
 }
 
@@ -319,7 +324,21 @@ static bool is_idle(struct dmacard_engine *engine)
 	return !memchr_inv(engine->copies, 0, sizeof(engine->copies));
 }
 
-/* @error: for copies with bytes left */
+/* Moves all copies to the list. */
+static void take_copies(struct dmacard_engine *engine, struct list_head *ended)
+{
+	unsigned int slot;
+
+	list_splice_init(&engine->waiting, ended);
+	for (slot = 0; slot < SLOTS; slot++) {
+		if (!engine->copies[slot])
+			continue;
+		list_add_tail(&engine->copies[slot]->list, ended);
+		engine->copies[slot] = NULL;
+	}
+}
+
+/* Without the lock. @error: for copies with bytes left */
 static void end_copies(struct list_head *ended, int error)
 {
 	struct dmacard_copy *copy, *next;
@@ -358,6 +377,31 @@ static irqreturn_t completions(int irq, void *data)
 	spin_unlock(&engine->lock);
 	end_copies(&ended, error);
 	return any ? IRQ_HANDLED : IRQ_NONE;
+}
+
+/*
+ * A function that is pulled out completes no command and sends no interrupt. Its copies end at the
+ * second poll without it: QEMU first completes what it has begun, and may crash if the driver
+ * resets the function before.
+ */
+static void poll_presence(struct work_struct *work)
+{
+	struct dmacard_engine *engine =
+		container_of(to_delayed_work(work), struct dmacard_engine, presence);
+	const bool absent = !pci_device_is_present(engine->pdev);
+	LIST_HEAD(ended);
+
+	spin_lock_irq(&engine->lock);
+	if (absent && engine->absent) {
+		engine->ended = true;
+		take_copies(engine, &ended);
+		complete(&engine->idle);
+	}
+	engine->absent = absent;
+	if (!is_idle(engine))
+		schedule_delayed_work(&engine->presence, POLL_PRESENCE);
+	spin_unlock_irq(&engine->lock);
+	end_copies(&ended, -ENODEV);
 }
 
 void dmacard_engine_submit(struct dmacard_engine *engine, struct dmacard_copy *copy)
@@ -425,6 +469,7 @@ struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_r
 	spin_lock_init(&engine->lock);
 	INIT_LIST_HEAD(&engine->waiting);
 	init_completion(&engine->idle);
+	INIT_DELAYED_WORK(&engine->presence, poll_presence);
 	engine->regs = pcim_iomap(pdev, 0, 0);
 	engine->rest = dmam_alloc_coherent(dev, PAGE_SIZE, &engine->rest_dma, GFP_KERNEL);
 	engine->sgls = dmam_alloc_coherent(dev, SLOTS * (PIECES + 1) * sizeof(*engine->sgls),
@@ -469,7 +514,6 @@ err_enabled:
 void dmacard_engine_end(struct dmacard_engine *engine)
 {
 	LIST_HEAD(ended);
-	unsigned int slot;
 	bool idle;
 
 	spin_lock_irq(&engine->lock);
@@ -483,14 +527,15 @@ void dmacard_engine_end(struct dmacard_engine *engine)
 	if (!idle && pci_device_is_present(engine->pdev) &&
 	    !wait_for_completion_timeout(&engine->idle, 60 * HZ))
 		dev_warn(&engine->pdev->dev, "reset with commands under way\n");
+	/* Not earlier: it ends that wait if the function is pulled out meanwhile. */
+	cancel_delayed_work_sync(&engine->presence);
 	free_irq(engine->irq, engine);
 	/* Without bus mastering a function that does not become idle in time begins no DMA. */
 	reset(engine);
 	pci_clear_master(engine->pdev);
 	pci_free_irq_vectors(engine->pdev);
-	list_splice_init(&engine->waiting, &ended);
-	for (slot = 0; slot < SLOTS; slot++)
-		if (engine->copies[slot])
-			list_add_tail(&engine->copies[slot]->list, &ended);
+	spin_lock_irq(&engine->lock);
+	take_copies(engine, &ended);
+	spin_unlock_irq(&engine->lock);
 	end_copies(&ended, -ENODEV);
 }

@@ -201,7 +201,10 @@ static void card_remove(struct pci_dev *pdev)
 	struct card *card = pci_get_drvdata(pdev);
 	const bool is_present = pci_device_is_present(pdev);
 
-	/* A function that was pulled out ends no copy, and dmacard_rdma_end() waits for them. */
+	/*
+	 * A function that was pulled out ends no copy, and dmacard_rdma_end() waits for them. If it
+	 * is pulled out during that wait, the engine ends them.
+	 */
 	if (!is_present)
 		dmacard_engine_end(card->engine);
 	dmacard_rdma_end(card->rdma);

@@ -5,7 +5,9 @@
  * device only, so one guest has both ends.
  *
  * User programs need no provider of ours: towards them it is a soft-RoCE device, and librxe works.
- * They have reliable connections only, and nothing inline.
+ * They have reliable connections only, and nothing inline. Do not remove rdma_rxe while a function
+ * is bound: driver_id is RXE's, so its ib_unregister_driver() unregisters this device as well, with
+ * a WARN.
  *
  * dmacard_rdma.c  the device, its port, address handles
  * dmacard_user.c  contexts of user programs, queues shared with them

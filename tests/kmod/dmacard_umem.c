@@ -159,6 +159,8 @@ struct ib_mr *dmacard_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 len, 
 	dmabuf = ib_umem_dmabuf_get(pd->device, offset, len, fd, access, &attach_ops);
 	if (IS_ERR(dmabuf))
 		return ERR_CAST(dmabuf);
+	/* The core sets iova for a program's own memory only. The number of pages depends on it. */
+	dmabuf->umem.iova = virt;
 	ib = umem_mr_new(pd, &dmabuf->umem, virt);
 	if (IS_ERR(ib)) {
 		ib_umem_release(&dmabuf->umem);

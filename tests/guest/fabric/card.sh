@@ -56,6 +56,10 @@ else
 	# One request, so that no address is mapped twice.
 	same "a read: the function writes where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"0 65536" \
 		"$(at_mapped "$card" pdio read "$disk" $((8 * mib)) 65536 0)"
+	same "a write: the function reads where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"65536 0" \
+		"$(at_mapped "$card" pdio write "$disk" $((8 * mib)) 65536 0 65536 "host fill gpu0 %AT 65536 pattern:7")"
+	blockdev --flushbufs "$far"
+	check "a write: the target has it" pattern compare "$far" $((8 * mib)) 65536 pattern:7
 fi
 disconnect "$controller"
 check "the controller goes" soon 20 no_controller "$controller"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # One drive by NVMe over RDMA through two network cards whose own DMA engines move the bytes (tests/kmod/dmacard_rdma.h), one below the
 # GPU's switch and one that reaches the GPU through the host bridge. The kernel's multipath takes the path that the target's asymmetric
-# namespace access (ANA) prefers, and the other one while that is gone; `explain` names the distance of each.
+# namespace access (ANA) prefers, and the other one while that is gone, also when it goes under a read or a write; `explain` names the
+# distance of each.
 # group: rdma
 # topologies: bridges
 # kernels: newest
@@ -10,7 +11,7 @@
 # tier: all
 # variants: plain
 # needs: rdma
-# timeout: 240
+# timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -48,13 +49,28 @@ check "explain: the near card's distance" grep -Eq "$near.* distance 4, bus addr
 check "explain: the far card's is longer" grep -Eq "$away.* distance [6-9], host bridge" /tmp/said
 moves_by "the near card is preferred" "$disk" $((2 * mib)) "$near" "$away"
 
-rm $nvmet/ports/1/subsystems/far
+near_goes() { rm $nvmet/ports/1/subsystems/far; }
+near_comes() {
+	ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far
+	check "$1: the near card's path is back" soon 60 live "$one"
+	check "$1: and is preferred again" soon 20 is_state "$one" optimized
+}
+near_goes
 check "the near card's path goes" soon 20 eval '! live $one'
 moves_by "without it" "$disk" $((2 * mib)) "$away" "$near"
-ln -s $nvmet/subsystems/far $nvmet/ports/1/subsystems/far
-check "the near card's path is back" soon 60 live "$one"
-check "and is preferred again" soon 20 is_state "$one" optimized
+near_comes "without it"
 moves_by "the near card's path is back" "$disk" $((2 * mib)) "$near" "$away"
+# The kernel makes the request again by the far card, with the same pages of the GPU.
+for way in read write; do
+	what="the near card's path goes under a $way"
+	record_anew "$away"
+	goes_on $way "$what" "$disk" disk2 near_goes
+	diag "at the GPU, by the far card: $(at_gpu "$away")"
+	read -r out in < <(at_gpu "$away")
+	[ $way = read ] || in=$out
+	check "$what: the far card moves the rest" [ "$in" -gt 0 ]
+	near_comes "$what"
+done
 
 prefers 2
 check "the host knows that the far one is preferred now" soon 20 is_state "$other" optimized

@@ -9,7 +9,7 @@
 # because: xprtrdma of 6.12 may never release a device by which it connects (nfs_ways)
 # variants: plain debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 600
+# timeout: 700
 # long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -39,9 +39,27 @@ link_goes_and_comes() {
 	ip addr add $far_ip/24 dev card0 2>/dev/null # removed with the link, perhaps
 	return $lost
 }
-POST_SEND=dmacard_post_send outlasts "NFS, a queue pair errs" disk1 qp_errs rpcrdma_wc_send timeout 60 stat -f $share
-check "the module that made it err goes" rmmod qperr
+# outlasts_write DESCRIPTION COMMAND...: as outlasts, under a write of one call, which the server's frozen filesystem holds up. The server
+# still answers other calls.
+outlasts_write() {
+	local before what="$1 under a write"
+	fresh slow 65536 1
+	begins /tmp/slow write $share/slow 0 65536 0 65536 "fsfreeze -f $store; host fill gpu0 %AT 65536 pattern:5"
+	check "$what: a request is under way" kill -0 $begun
+	before=$(connections)
+	check "$what: it does happen" "${@:2}"
+	fsfreeze -u $store
+	soon 240 ended $begun || bail "$what: the request does not end"
+	same "$what: it is whole" "$(straight 65536)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
+	check "$what: and its bytes" pattern compare $store/slow 0 65536 pattern:5
+	check "$what: another connection" [ "$(connections)" -gt "$before" ]
+}
+queue_errs() { POST_SEND=dmacard_post_send qp_errs rpcrdma_wc_send timeout 60 stat -f $share; }
+outlasts "NFS, a queue pair errs" disk1 queue_errs
+outlasts_write "NFS, a queue pair errs" queue_errs
+check "the module that made them err goes" rmmod qperr
 outlasts "NFS, the link goes and comes" disk1 link_goes_and_comes
+outlasts_write "NFS, the link goes and comes" link_goes_and_comes
 device_is_lost disk1
 server_is_lost
 gpu_is_taken disk1

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 # GPU memory to GPU memory by RDMA verbs through a network card whose own DMA engine moves the bytes: the same program as with soft-RoCE
 # (verbs.cpp), here by regions of dma-bufs, which the card stops using when their memory is taken away. Then a process is killed, the link
-# goes and the card does, under work requests. paths: between two GPUs. rp-intel: refused.
+# goes and the card does, under work requests. paths: between two GPUs, and a second card that does not reach them: refused, as on rp-intel.
 # group: rdma
 # topologies: switch rp rp-vtd rp-intel paths
 # variants: plain debug
 # needs: rdma
 # tier: all
-# timeout: 300
+# timeout: 360
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -37,24 +37,48 @@ card_goes() {
 	check "$1: it does not wait for the programs" soon 30 ended $going
 	check "$1: one still has it open" kill -0 $idle
 	check "$1: who posts learns of it" soon 30 ended $busy
+	wait $going
+	same "$1: it does happen" 0 $?
 	kill -9 $idle $serving 2>/dev/null
-	wait $idle $serving $busy $going 2>/dev/null
+	wait $idle $serving $busy 2>/dev/null
 	all_back "$1"
 }
 unbound() { echo "$card" >/sys/bus/pci/drivers/dmacard/unbind; }
 # pulled: the driver finds that the function is gone, which ends no copy any more
 pulled() { insmod "$(dirname "$LAB_MODULE")/kmod/pcievent.ko" bdf="$card" event=pull && rmmod pcievent; }
+# pulled_meanwhile: the same while an unbind waits for a copy
+pulled_meanwhile() {
+	local unbinding pulling=
+	throttle 1024 # a copy under way does not end
+	sleep 1
+	unbound &
+	unbinding=$!
+	sleep 1
+	if ! ended $unbinding; then
+		pulled &
+		pulling=$!
+		soon 10 [ -e /sys/module/pcievent ]
+		sleep 0.2
+	fi
+	throttle 0 # QEMU completes what it has begun
+	wait $unbinding && [ -n "$pulling" ] && wait "$pulling"
+}
 card_comes() {
 	echo "$card" >/sys/bus/pci/drivers_probe
 	ip addr add 10.9.1.1/24 dev card0
 	ip link set card0 up
 }
 
-# By WRITE, READ and SEND.
-bytes=$((3 * (1 + 100 + 4095 + 4096 + 4097 + 70001 + 1048577 + (64 << 20)) + 100))
+# refused DEVICE: no region of the GPU's memory for the last card, which is this device
+refused() {
+	relay verbs refused "$1" DISTANCE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
+	check "$1: the kernel's log says why" grep -q "$card cannot import buffer.*knows no PCI route" <(dmesg)
+}
+
+# By WRITE, READ and SEND; then up to the region's end, and by WRITE and READ a page of a region that begins inside one.
+bytes=$((3 * (1 + 100 + 4095 + 4096 + 4097 + 70001 + 1048577 + (64 << 20)) + 100 + 2 * 4096))
 if [ "$LAB_TOPOLOGY" = rp-intel ]; then
-	relay verbs refused dmacard0 DISTANCE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
-	check "the kernel's log says why" grep -q "$card cannot import buffer.*knows no PCI route" <(dmesg)
+	refused dmacard0
 elif [ "$LAB_TOPOLOGY" = paths ]; then
 	other=$(pci_of 0x1af4:0x1110 1)
 	peerdma publish "$other" >/dev/null || bail "the second GPU"
@@ -64,6 +88,9 @@ elif [ "$LAB_TOPOLOGY" = paths ]; then
 	same "the function has moved them" "ok gpu0 $bytes" "$(host dma | cut -d' ' -f1-3)"
 	asked break "$other" gpu1
 	peerdma unpublish "$other" >/dev/null
+	publish
+	card_begins 10.9.2.1 nvme1
+	refused dmacard1
 else
 	[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
 	asked move
@@ -73,10 +100,10 @@ else
 	one_killed
 	killed "both ends are killed"
 	link_goes
-	for way in unbound pulled; do
-		card_goes "the card goes, $way" $way
+	for way in unbound pulled pulled_meanwhile; do
+		card_goes "the card goes, ${way//_/ }" $way
 		card_comes
-		killed "the card has come again, $way"
+		killed "the card has come again, ${way//_/ }"
 	done
 fi
 umount /etc/libibverbs.d

@@ -369,6 +369,35 @@ void right(Ends &ends, const Verb &verb, uint64_t here, uint64_t there, uint64_t
 	       what);
 }
 
+std::string status_of(const struct ibv_wc &wc) { return ibv_wc_status_str(wc.status); }
+
+/// WRITE from, and READ into, a region that begins and ends inside a page. Its bytes are those of one page.
+void odd_region(Ends &ends)
+{
+	constexpr uint64_t off = 100, end = off + page, there = 5 * page;
+	Memory odd;
+	const int rc = odd.reg(ends.rdma, off, page);
+	report(!rc, "a region that begins and ends inside a page", to_string(rc));
+	if (rc)
+		return;
+	for (const auto &verb : {rdma_write, rdma_read}) {
+		const std::string what = std::string(verb.name) + " of that region: ";
+		const bool read = verb.opcode == IBV_WR_RDMA_READ;
+		const bool filled =
+			odd.view.ask("fill", 0, 3 * page, "pattern:1", 0) && ends.theirs.fill(there, page, "pattern:2");
+		ends.queue->post(verb.opcode, odd.sge(0, page), ends.far_addr + there, ends.rkey);
+		const auto wc = ends.queue->wait();
+		report(filled && !wc.status, what + "it ends well", status_of(wc));
+		report(read ? odd.view.ask("compare", off, end, "pattern:2", margin + there) :
+			      ends.theirs.ask("compare", margin + there, margin + there + page, "pattern:1", off),
+		       what + "the bytes");
+		report(odd.view.ask("compare", 0, off, "pattern:1", 0) &&
+			       odd.view.ask("compare", end, 3 * page, "pattern:1", end) &&
+			       ends.theirs.rest_is(there, page, "pattern:2"),
+		       what + "beside them");
+	}
+}
+
 void bytes(Ends &ends)
 {
 	const std::string way = peerdma_mr_way_name(ends.mine.info.way);
@@ -389,6 +418,8 @@ void bytes(Ends &ends)
 	report(ends.theirs.rest_is(region_len - tail, 0, "pattern:2"), "and nothing of that request came");
 	ends.connect(ends.mtu);
 
+	if (ends.mine.info.way == PEERDMA_MR_DMABUF)
+		odd_region(ends);
 	if (ends.mine.info.way != PEERDMA_MR_ON_DEMAND) {
 		tap::skip("soft-RoCE's own fault", "a device without it");
 		return;
@@ -403,8 +434,6 @@ void bytes(Ends &ends)
 	       "so a region does not begin inside a page");
 	ends.connect(ends.mtu);
 }
-
-std::string status_of(const struct ibv_wc &wc) { return ibv_wc_status_str(wc.status); }
 
 /// Posts many requests, waits for the first, runs `event` and checks the rest: one ends with an error, those behind it
 /// are flushed. If the event takes effect only later, for so long another request is posted for each that ends.
