@@ -158,15 +158,36 @@ share_is_right() {
 	umount $share $other
 }
 
+# cufile_runs VERSION: programs of cuFile on a file of the share: random reads and writes, each compared; whole pages, which must go direct;
+# the GPU is unpublished under reads and writes. The other modes of cufile.cpp ask the filesystem where a file is on its drive (FIEMAP),
+# which NFS does not answer.
+cufile_runs() {
+	local before said what how size threads
+	fixture() { LD_LIBRARY_PATH=$LAB_BUILD/tests/softgpu cufile_gpu "$LAB_BUILD/lib/libcufile.so.0" "$1" $share/cufile "${@:2}" 2>&1; }
+	same "$1: cuFile: 96 random reads and writes, at any place" '{"what": "verify", "ios": 96, "wrong": 0}' "$(fixture verify 1 96 1)"
+	if [ -z "${FAR_DISK:-}" ]; then # with soft-RoCE nothing is direct
+		before=$(host_bytes)
+		for what in "read 4096 4" "write 65536 4" "read 524288 2" "batch 16384 1"; do
+			read -r how size threads <<<"$what"
+			said=$(PEERDMA_REQUIRE_DIRECT=1 fixture "$how" "$size" "$threads" 0.2 direct)
+			check "$1: cuFile: $what threads, direct" grep -q "^{\"what\": \"$how\".*\"gb_s\": [0-9.]*, [^{]*}$" <<<"$said"
+		done
+		same "$1: cuFile: nothing of it by way of the host" "$before" "$(host_bytes)"
+	fi
+	fresh for_cufile $((6 * mib)) 1
+	whole "$1: cuFile: the GPU is unpublished" cufile gone $share/for_cufile /run/elsewhere
+	rm -f $store/cufile $store/for_cufile
+}
+
 # programs_run: the block path's programs, each on a fresh file, with v4.2 and v3; then an unbind while another process holds a file's lock.
-# The test sources canceled.sh.
+# Not verify.cpp, which needs FIEMAP, drives of its own, and plain O_DIRECT calls on a buffer's mapping. The test sources canceled.sh.
 programs_run() {
-	local options version each words programs=(
-		"rings|uring $share/file $share/scratch none"
-		"many at once|batch $share/file /run/elsewhere"
-		"by number|ids $share/file"
-		"bad input|abi $share/file $share"
-		"structs that change|hostile $share/file"
+	local options version each words name programs=(
+		"rings|uring %F $share/scratch none"
+		"many at once|batch %F /run/elsewhere"
+		"by number|ids %F"
+		"bad input|abi %F $share"
+		"structs that change|hostile %F"
 	)
 	rm -f /run/elsewhere # other tests may have left a longer one
 	pattern fill /run/elsewhere 0 100000 pattern:2
@@ -175,12 +196,15 @@ programs_run() {
 		version=${options%%,*}
 		for each in "${programs[@]}"; do
 			publish # abi.cpp unpublishes the provider
-			rm -f $store/file # it may be longer
-			fresh file $mib 1
-			host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
 			read -ra words <<<"${each#*|}"
-			whole "$version: ${each%%|*}" "${words[@]}"
+			name=for_${words[0]} # one that the client has not cached: it would open the file that was there
+			fresh "$name" $mib 1
+			host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
+			whole "$version: ${each%%|*}" "${words[@]//%F/$share/$name}"
+			rm -f "$store/$name"
 		done
+		publish
+		cufile_runs "$version"
 		publish
 		fill_file "$store/held"
 		lock_is_held "$version" $share/held

@@ -7,7 +7,7 @@
 # topologies: disks
 # variants: plain
 # needs: filefrag rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 900
+# timeout: 1000
 # long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"

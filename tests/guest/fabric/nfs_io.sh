@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Runs the block path's programs on a file of NFS over RDMA: rings, buffers and files by number, bad input, structs that
-# change; and an unbind while another process holds the file's lock. Soft-RoCE, server and client in this guest.
+# change, cuFile; and an unbind while another process holds the file's lock. Soft-RoCE, server and client in this guest.
 # group: rdma
 # topologies: disks
 # boot: fabric
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 300
+# timeout: 420
 # long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"

@@ -122,7 +122,7 @@ void race(int fd, uint32_t buf)
 		if (!next || remove_file(last))
 			bad = true;
 	}
-	while (!found)
+	while (!found && !bad)
 		::usleep(1000);
 	stop = true;
 	first.join();
