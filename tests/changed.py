@@ -33,7 +33,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"user/viewd/.*", ("host:.*", "group:view")),
     # lib.sh publishes a GPU by the command, for each test, and so does what must fail.
     (r"user/tools/.*", ("host:.*", "guest:.*", "meta", "power")),
-    (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz")),
+    (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz|card_fuzz")),
     (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test|lab_test",)),
     (r"tests/meta/.*", ("meta", "host:changed_test|lab_test|tiers_test")),
     # cufile_ways runs these in a guest as well.

@@ -68,6 +68,11 @@ static int nfs_each_transport(struct rpc_clnt *client, struct rpc_xprt *xprt, vo
 	return seen->reason ? -EXDEV : 0;
 }
 
+/*
+ * RCU does not protect cl_auth: during a migration rpc_switch_client_transport() releases the old
+ * one before its synchronize_rcu(). Only Kerberos frees it then: Documentation/fabrics.md, "Known
+ * limitations of NFS over RDMA".
+ */
 static bool nfs_cpu_touches(const struct rpc_clnt *client)
 {
 	return test_bit(RPCAUTH_AUTH_DATATOUCH, &client->cl_auth->au_flags);
@@ -83,7 +88,7 @@ static bool nfs_is_protected(const struct nfs_server *server, const struct nfs_c
 	return nfs_cpu_touches(server->client);
 }
 
-/* Called under RCU. */
+/* Called under RCU, which protects @client. */
 static u32 nfs_server_reason(const struct nfs_server *server, const struct nfs_client *client)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)

@@ -102,6 +102,9 @@ def a_card_has_its_limits() -> None:
     assert states(kept) == ["holds", "BROKEN"]
     del kept.instructions["nvme_card_" + counts.REFERENCE, 4 * KIB]
     assert states(kept) == ["BROKEN", "BROKEN"], "what has nothing to be compared with is good"
+    kept = far(lab.NEWEST)
+    del kept.instructions["nvme_card_direct_read", counts.MIB]
+    assert states(kept) == ["holds", "BROKEN"], "what was not counted is good"
     assert not counts.card_limits(lab.OLDEST, far(lab.OLDEST)), "what a kernel refuses is none"
     assert counts.reference_of("nfs_card_direct_read_all") == "nfs_card_host_odirect_read_all"
 

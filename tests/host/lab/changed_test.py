@@ -77,8 +77,8 @@ def a_test_selects_itself() -> None:
 def a_test_selects_those_that_run_it() -> None:
     for name, those in (("io/read", {"read", "fabric_io", "card_io"}), ("lifetime/revoke", {"revoke", "fabric_lifetime", "card_lifetime"}),
                         ("cufile/nearby", {"nearby", "card_nearby"}), ("cufile/fio", {"fio", "card_io"}),
-                        ("fabric/fabric_stack", {"fabric_stack", "card_stack"}),
-                        ("face/fuzz", {"fuzz", "fabric_fuzz"}), ("io/large", {"large", "fabric_large"})):
+                        ("fabric/fabric_stack", {"fabric_stack", "card_stack"}), ("fabric/fabric_seeing", {"fabric_seeing", "card_seeing"}),
+                        ("face/fuzz", {"fuzz", "fabric_fuzz", "card_fuzz"}), ("io/large", {"large", "fabric_large", "card_large"})):
         assert guests(f"tests/guest/{name}.sh") == those, name
     # revoke.cpp executes it.
     assert "revoke" in guests("tests/guest/lifetime/owner.cpp")

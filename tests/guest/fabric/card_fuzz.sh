@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs fuzz.sh on a drive that is connected by NVMe over RDMA through a network card whose own DMA engine moves the bytes
+# (tests/kmod/dmacard_rdma.h), set up as in card_io.sh.
+# group: rdma
+# topologies: disks
+# kernels: newest
+# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# tier: all
+# boot: fuzz
+# variants: debug
+# needs: rdma
+# timeout: 400
+# long: debug
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+load_module
+kernel_has nvmet nvmet-rdma nvme-rdma
+finds_cards
+far_ip=10.9.1.1
+! mountpoint -q /mnt/disk || umount /mnt/disk
+card_begins $far_ip nvme3
+goes_far nvme0
+carried fuzz
+come_home
+cards_end
+plan $tap_n
