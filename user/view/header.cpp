@@ -102,6 +102,11 @@ bool begins_as_view(std::span<const std::byte> bytes)
 	return bytes.size() >= sizeof(magic) && std::memcmp(bytes.data(), magic, sizeof(magic)) == 0;
 }
 
+uint64_t header_bytes(uint64_t files, uint64_t names_bytes, uint64_t data_bytes)
+{
+	return parts_of(files, names_bytes, chunks_of(data_bytes)).header_bytes;
+}
+
 uint64_t Header::bytes() const { return parts_of(files.size(), names_bytes_of(*this), sums.size()).header_bytes; }
 
 HeaderStart parse_start(std::span<const std::byte> bytes)

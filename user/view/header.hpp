@@ -41,6 +41,9 @@ inline constexpr uint64_t sum_bytes = 1 << 20; // of a chunk, of which each has 
 
 constexpr uint64_t chunks_of(uint64_t data_bytes) { return data_bytes / sum_bytes + (data_bytes % sum_bytes != 0); }
 
+// Of a header of so many files.
+uint64_t header_bytes(uint64_t files, uint64_t names_bytes, uint64_t data_bytes);
+
 struct FileEntry {
 	std::string name;
 	uint64_t elements = 0;

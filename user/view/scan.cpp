@@ -61,9 +61,17 @@ void Scan::check_unchanged(size_t begin, size_t end) const
 			throw Changed(fmt::format("{}: changed while it was scanned", files_.files()[i]->name()));
 }
 
-ElementRange Scan::measure()
+// What measure() or sum() reads next.
+ElementRange Scan::next() const
 {
-	const uint64_t first = measured_;
+	if (measured_ < files_.elements())
+		return {measured_, std::min(measured_ + measured_at_once, files_.elements())};
+	const uint64_t begin = sums_.size() * sum_bytes;
+	return elements_of(codec_, files_.elements(), begin, begin + reducer_->chunk_bytes(sums_.size()));
+}
+
+void Scan::measure()
+{
 	const uint64_t here = std::min(measured_at_once, files_.elements() - measured_);
 	buffer_.resize(here * Codec::unreduced(files_.element()).element_bytes());
 	files_.read(measured_, buffer_);
@@ -78,51 +86,64 @@ ElementRange Scan::measure()
 	}
 	bits_ = std::max(bits_, bits);
 	measured_ += here;
-	return {first, measured_};
 }
 
-ElementRange Scan::sum()
+void Scan::sum()
 {
-	const uint64_t chunk = sums_.size(), bytes = reducer_->chunk_bytes(chunk);
-	buffer_.resize(bytes);
+	const uint64_t chunk = sums_.size();
+	buffer_.resize(reducer_->chunk_bytes(chunk));
 	reducer_->reduce_chunk(chunk, buffer_.data(), reducer_buffers_);
 	sums_.push_back(crc32c(buffer_));
-	return elements_of(codec_, files_.elements(), chunk * sum_bytes, chunk * sum_bytes + bytes);
+}
+
+void Scan::check_unchanged(const ElementRange &elements) const
+{
+	check_unchanged(files_.place(elements.first).file, files_.place(elements.end - 1).file + 1);
+}
+
+// Throws Changed if a file that holds these elements has changed, as far as that can be told.
+void Scan::check_after_error(const ElementRange &elements) const
+{
+	try {
+		check_unchanged(elements);
+	} catch (const SourceError &) {
+		// The first error says more.
+	}
 }
 
 bool Scan::advance(uint64_t bytes)
 {
 	const uint64_t element_bytes = Codec::unreduced(files_.element()).element_bytes();
 	const uint64_t until = steps_done() + std::max<uint64_t>(bytes / element_bytes, 1);
-	ElementRange read = {files_.elements(), 0};
-	const auto add = [&](const ElementRange &more) {
-		read = {std::min(read.first, more.first), std::max(read.end, more.end)};
-	};
+	ElementRange read = {files_.elements(), 0}, now = {};
 	bool done = false;
 	try {
 		while (!done && steps_done() < until) {
-			if (measured_ < files_.elements()) {
-				add(measure());
-				continue;
-			}
-			if (!reducer_) {
+			const bool measures = measured_ < files_.elements();
+			if (!measures && !reducer_) {
 				codec_ = codec_of(files_.element(), bits_);
 				reducer_.emplace(codec_, files_);
 			}
-			done = sums_.size() == chunks_of(reducer_->data_bytes());
-			if (!done)
-				add(sum());
+			done = !measures && sums_.size() == chunks_of(reducer_->data_bytes());
+			if (done)
+				break;
+			now = next();
+			measures ? measure() : sum();
+			read = {std::min(read.first, now.first), std::max(read.end, now.end)};
 		}
 	} catch (const SourceError &error) {
 		// It may have been cut. One that was stopped may be on a storage that does not answer.
 		if (error.error != ECANCELED)
-			check_unchanged(0, identities_.size());
+			check_after_error(now);
+		throw;
+	} catch (const Misfit &) {
+		check_after_error(now);
 		throw;
 	}
 	// What was read before a change was made cannot be told from what was read after it. There may be a million files, so those that were
 	// not read now are checked at the end, and some of them each time.
 	if (read.first < read.end)
-		check_unchanged(files_.place(read.first).file, files_.place(read.end - 1).file + 1);
+		check_unchanged(read);
 	const size_t begin = done || checked_ >= identities_.size() ? 0 : checked_;
 	checked_ = done ? identities_.size() : std::min(begin + checked_at_once, identities_.size());
 	check_unchanged(begin, checked_);
@@ -156,9 +177,10 @@ Header Scan::header() const
 
 uint64_t Scan::least_header_bytes() const
 {
-	Header least = header();
-	least.sums.resize(wanted_ ? chunks_of(wanted_->reduced_bytes(files_.elements())) : 0);
-	return least.bytes();
+	uint64_t names = 0;
+	for (const std::unique_ptr<Source> &file : files_.files())
+		names += file->name().size();
+	return header_bytes(files_.files().size(), names, wanted_ ? wanted_->reduced_bytes(files_.elements()) : 0);
 }
 
 std::string Scan::save() const

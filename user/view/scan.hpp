@@ -46,10 +46,12 @@ public:
 	bool resume(const std::string &saved);
 
 private:
-	// These read some more elements, and return which.
-	ElementRange measure();
-	ElementRange sum();
+	ElementRange next() const;
+	void measure();
+	void sum();
 	void check_unchanged(size_t begin, size_t end) const; // files
+	void check_unchanged(const ElementRange &elements) const;
+	void check_after_error(const ElementRange &elements) const;
 
 	const Sequence &files_;
 	const std::optional<Codec> wanted_;
