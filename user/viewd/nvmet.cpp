@@ -172,6 +172,10 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid
 		const std::vector<std::string> &hosts)
 {
 	const fs::path subsystem = root_ / "subsystems" / nqn;
+	{
+		const std::lock_guard lock(mutex_);
+		added_.insert(nqn);
+	}
 	// What a service before has left. The kernel disconnects a host that it no longer allows, or of a port that is given up, only with
 	// the subsystem.
 	if (may_more(nqn, hosts) || get(subsystem / "attr_serial") != serial)
@@ -202,20 +206,39 @@ void Nvmet::add(const std::string &nqn, const std::string &serial, unsigned nsid
 			fmt::format("{}: hosts that may no longer connect cannot be removed", subsystem.string()));
 }
 
+// All that are to be open, as soon as a port can be: the target refuses a host that finds the port without its subsystem, and Linux 6.10 and
+// newer give up then.
 void Nvmet::open(const std::string &nqn)
 {
-	const fs::path subsystem = root_ / "subsystems" / nqn;
 	const std::lock_guard lock(mutex_);
 	if (is_closed_)
 		return;
 	opened_.insert(nqn);
-	for (const std::string &number : port_numbers_) {
-		const fs::path port = root_ / "ports" / number;
-		if (const std::error_code error = make_link(subsystem, port / "subsystems" / nqn))
-			throw std::runtime_error(fmt::format("--port {}:{}:{} cannot be opened: {}",
-							     get(port / "addr_trtype"), get(port / "addr_traddr"),
-							     get(port / "addr_trsvcid"), error.message()));
+	std::string first;
+	for (const std::string &number : port_numbers_)
+		if (const std::string why_not = open_port(number); first.empty())
+			first = why_not;
+	if (!first.empty())
+		throw std::runtime_error(first);
+}
+
+// With the mutex held. Returns why it cannot be opened, or "". The kernel logs each try that fails.
+std::string Nvmet::open_port(const std::string &number)
+{
+	Failure &last = failures_[number];
+	if (!last.what.empty() && Clock::now() < last.time + tried_again)
+		return last.what;
+	last.what.clear();
+	const fs::path port = root_ / "ports" / number;
+	for (const std::string &nqn : opened_) {
+		if (const std::error_code error = make_link(root_ / "subsystems" / nqn, port / "subsystems" / nqn)) {
+			last = {fmt::format("--port {}:{}:{} cannot be opened: {}", get(port / "addr_trtype"),
+					    get(port / "addr_traddr"), get(port / "addr_trsvcid"), error.message()),
+				Clock::now()};
+			break;
+		}
 	}
+	return last.what;
 }
 
 bool Nvmet::has_closed_port() const
@@ -229,7 +252,7 @@ void Nvmet::close_all() noexcept
 {
 	const std::lock_guard lock(mutex_);
 	is_closed_ = true;
-	for (const std::string &nqn : opened_)
+	for (const std::string &nqn : added_)
 		close(nqn);
 }
 
@@ -283,6 +306,10 @@ void Nvmet::remove(const std::string &nqn) noexcept
 	try {
 		const fs::path subsystem = root_ / "subsystems" / nqn;
 		std::error_code ignored;
+		{
+			const std::lock_guard lock(mutex_);
+			opened_.erase(nqn);
+		}
 		if (!fs::is_directory(subsystem, ignored))
 			return;
 		close(nqn);

@@ -3,6 +3,7 @@
 // A block device as a namespace of the kernel's NVMe target (nvmet), by configfs. What a service before has set up is taken over.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -39,8 +40,9 @@ public:
 	// std::runtime_error.
 	void add(const std::string &nqn, const std::string &serial, unsigned nsid, const std::string &device,
 		 const std::vector<std::string> &hosts);
-	// Lets its hosts connect. The first subsystem of a port opens that, and the target refuses hosts of others that are not there yet:
-	// since Linux 6.10 such a host gives up. Throws std::runtime_error.
+	// Lets its hosts connect, by each port that can be opened. The first subsystem of a port opens that, and the target refuses hosts of
+	// others that are not there yet: since Linux 6.10 such a host gives up. So a port that can be opened at last gets all that were to be
+	// open. Throws std::runtime_error if a port cannot be opened. It may be called again.
 	void open(const std::string &nqn);
 	// Whether there is a port to which no host can connect yet.
 	bool has_closed_port() const;
@@ -55,10 +57,14 @@ public:
 	void remove_others(const std::string &serial, const std::string &nqn) noexcept;
 
 private:
+	using Clock = std::chrono::steady_clock;
+	static constexpr auto tried_again = std::chrono::seconds(1); // a port, at the earliest
+
 	void make_port(const NvmetPort &port);
 	// A folder that the destructor removes, unless it was there before.
 	void make_owned(const std::filesystem::path &path);
 	void remove_made() noexcept;
+	std::string open_port(const std::string &number);
 	void close(const std::string &nqn) noexcept;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
@@ -67,8 +73,13 @@ private:
 	std::multimap<std::string, std::string> left_; // at the start: NQNs, by serials
 	std::mutex mutex_;                             // protects the members below, and open() against close_all()
 	std::vector<std::filesystem::path> made_;      // ports and hosts that were not there before
-	std::set<std::string> opened_;                 // NQNs
-	bool is_closed_ = false;                       // by close_all()
+	std::set<std::string> added_, opened_; // NQNs; opened_: to be open, whether their ports can be opened or not
+	struct Failure {
+		std::string what;
+		Clock::time_point time;
+	};
+	std::map<std::string, Failure> failures_; // of ports, by their numbers
+	bool is_closed_ = false;                  // by close_all()
 };
 
 } // namespace viewd

@@ -171,7 +171,7 @@ struct Service::Published {
 	std::string error;
 	uint64_t steps_done = 0, steps = 0;
 	std::optional<Summary> summary;
-	std::string note, closed; // closed: why no host can connect; written by the view's thread only
+	std::string note, closed; // closed: why hosts cannot connect yet; written by the view's thread only
 	std::optional<view::Sequence> files;
 	std::unique_ptr<ServedView> served;
 	std::unique_ptr<BlockDevice> device;
@@ -547,6 +547,7 @@ void Service::end(const std::string &name, Clock::time_point until, Kept kept)
 	// With the memory that it may need.
 	std::map<std::string, Ending> one;
 	Ending &ending = one[name];
+	ending.kept = kept;
 	{
 		const std::lock_guard lock(mutex_);
 		ending.origin = views_.at(name)->origin;
@@ -586,7 +587,7 @@ void Service::end_later()
 		has_ending_.wait_for(lock, std::chrono::milliseconds(100));
 		for (auto at = ending_.begin(); at != ending_.end() && !is_stopped_;) {
 			const auto ending = at++;
-			const Kept kept = ending->second.next ? Kept::number : Kept::nothing;
+			const Kept kept = ending->second.kept;
 			// Nobody else takes it out.
 			lock.unlock();
 			const bool has_ended = ending->second.view->end(Clock::now());
@@ -690,8 +691,11 @@ void Service::reload()
 		conf_error_.clear();
 		// What a definition with a mistake has defined before is followed still.
 		for (auto &[name, before] : ending_)
-			if (!found.bad.contains(name) && before.next && !before.next->second.empty())
+			if (!found.bad.contains(name) && before.next && !before.next->second.empty()) {
 				before.next.reset();
+				if (!found.good.contains(name))
+					before.kept = Kept::nothing;
+			}
 		for (const auto &[name, view] : views_) {
 			const auto definition = found.good.find(name);
 			const std::lock_guard view_lock(view->mutex);
@@ -699,7 +703,7 @@ void Service::reload()
 			if (view->origin.empty()) {
 				// One whose saved definition is damaged has no files.
 				if (has_failed && !view->conf.files.empty()) {
-					ending[name] = Kept::number;
+					ending[name] = Kept::scan;
 					failed.push_back(view->conf);
 				}
 				if (definition != found.good.end()) {
@@ -710,12 +714,13 @@ void Service::reload()
 				}
 				continue;
 			}
-			// What a scan of other bytes has found is of no use.
-			const bool is_right = !has_failed && !(view->served && view->served->is_stale());
-			if (definition != found.good.end() && definition->second == view->conf && is_right)
+			// What a scan of other bytes has found is of no use. That of a view that has failed knows which files it is of.
+			const bool is_stale = view->served && view->served->is_stale();
+			if (definition != found.good.end() && definition->second == view->conf && !has_failed &&
+			    !is_stale)
 				found.good.erase(definition);
 			else if (definition != found.good.end())
-				ending[name] = is_right ? Kept::scan : Kept::number;
+				ending[name] = is_stale ? Kept::number : Kept::scan;
 			else if (!found.bad.contains(name))
 				ending[name] = Kept::nothing;
 		}
@@ -957,15 +962,14 @@ void Service::finish_later(Published &view, const Unsaved &unsaved)
 	}
 }
 
-// Lets hosts connect. Returns why they cannot yet.
+// Lets hosts connect. Returns why some of them cannot yet.
 std::string Service::open(BlockDevice &device)
 {
 	try {
 		device.open();
 		return "";
 	} catch (const std::exception &error) {
-		return fmt::format("no host can connect yet: {}; tried again every {} s", error.what(),
-				   tried_again_every.count());
+		return fmt::format("{}; tried again every {} s", error.what(), tried_again_every.count());
 	}
 }
 
@@ -1082,6 +1086,8 @@ Service::Unsaved Service::scan(Published &view)
 	if (view.stop)
 		return {};
 	std::string why_not = open(*device);
+	if (!why_not.empty())
+		std::fprintf(stderr, "peerdma-viewd: %s: %s\n", name.c_str(), why_not.c_str());
 	const std::lock_guard lock(view.mutex);
 	view.closed = std::move(why_not);
 	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};

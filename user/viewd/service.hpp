@@ -139,16 +139,16 @@ public:
 private:
 	struct Published;
 	class Stoppable;
+	// What the folder keeps of a view that has ended: scan: the number too.
+	enum class Kept { nothing, number, scan };
 	// A view that was withdrawn, and that has not ended yet: a read of its files has not.
 	struct Ending {
 		std::unique_ptr<Published> view;
 		std::string origin;
 		std::optional<std::pair<ViewConf, std::string>> next; // to be started then
+		Kept kept = Kept::nothing;
 	};
 	using Clock = std::chrono::steady_clock;
-
-	// What the folder keeps of a view that has ended: scan: the number too.
-	enum class Kept { nothing, number, scan };
 
 	void publish_saved();
 	void add_failed(const std::string &name, const std::string &error);

@@ -137,6 +137,19 @@ bool UblkDevices::remove_left(const std::string &name, uint64_t cookie)
 	return what == ublk::Left::held;
 }
 
+// Those too that a service before has exported, and that this one has not taken over.
+void UblkDevices::close() noexcept
+{
+	nvmet_.close_all();
+	try {
+		const std::lock_guard lock(mutex_);
+		for (const auto &[cookie, number] : left_)
+			nvmet_.close_if_more(serial_of(cookie), "", {});
+	} catch (const std::exception &) {
+		// What is not closed fails its reads.
+	}
+}
+
 // Returns -1 if there is none.
 int UblkDevices::find_left(uint64_t cookie)
 {

@@ -25,7 +25,7 @@ public:
 	UblkDevices(unsigned loops, Nvmet &nvmet, bool exports, std::string prefix);
 	std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, uint64_t cookie) override;
 	bool remove_left(const std::string &name, uint64_t cookie) override;
-	void close() noexcept override { nvmet_.close_all(); }
+	void close() noexcept override;
 
 private:
 	int find_left(uint64_t cookie);

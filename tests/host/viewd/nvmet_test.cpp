@@ -3,12 +3,14 @@
 // Exports, in a folder that stands for the target in configfs. What the kernel does with it: tests/guest/view/exported.sh.
 #include "viewd/nvmet.hpp"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -138,6 +140,44 @@ TEST_F(NvmetTree, ClosesAllAndStaysClosed)
 	EXPECT_TRUE(nvmet.has_closed_port());
 	nvmet.open("q");
 	EXPECT_TRUE(nvmet.has_closed_port());
+}
+
+TEST_F(NvmetTree, APortThatCanBeOpenedAtLastGetsAllThatWereToBeOpen)
+{
+	put("ports/2/addr_trtype", "rdma");
+	put("ports/2/addr_traddr", "192.0.2.2");
+	put("ports/2/addr_trsvcid", "4420");
+	fs::create_directories(root / "ports/2/subsystems");
+	make_subsystem("r");
+	make_namespace("r", "1");
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}, {"rdma", "192.0.2.2", "4420"}});
+	const auto is_open = [&](const char *port, const char *nqn) {
+		return fs::is_symlink(root / "ports" / port / "subsystems" / nqn);
+	};
+	for (const char *nqn : {"q", "r"}) {
+		nvmet.add(nqn, device_serial, 7, "/dev/ublkb0", {"host"});
+		EXPECT_THROW(nvmet.open(nqn), std::runtime_error);
+		EXPECT_TRUE(is_open("2", nqn)) << "the other port's fault is not this one's";
+	}
+	fs::create_directories(root / "ports/1/subsystems");
+	std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+	nvmet.open("q");
+	EXPECT_TRUE(is_open("1", "q"));
+	EXPECT_TRUE(is_open("1", "r")) << "its hosts would find the port without it";
+	nvmet.remove("r");
+	nvmet.open("q");
+	EXPECT_FALSE(is_open("1", "r"));
+}
+
+TEST_F(NvmetTree, ClosesWhatAServiceBeforeHasOpened)
+{
+	fs::create_directories(root / "ports/1/subsystems");
+	ASSERT_EQ(why_not(), "");
+	ASSERT_TRUE(fs::is_symlink(root / "ports/1/subsystems/q"));
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}});
+	nvmet.add("q", device_serial, 7, "/dev/ublkb0", {"host"});
+	nvmet.close_all();
+	EXPECT_FALSE(fs::is_symlink(root / "ports/1/subsystems/q"));
 }
 
 TEST_F(NvmetTree, RemovesAtItsEndTheHostsThatItHasMade)

@@ -505,7 +505,7 @@ TEST_F(ExportedViews, AreOpenedOnceThereIsAnAddress)
 	devices.has_no_address = true;
 	publish("new", "file = " + (folder / "a").string() + "\ncodec = u32");
 	EXPECT_EQ(settled("new")["state"], "published");
-	EXPECT_EQ(view_of("new")["note"], "no host can connect yet: no address; tried again every 2 s");
+	EXPECT_EQ(view_of("new")["note"], "no address; tried again every 2 s");
 	{
 		const std::lock_guard lock(devices.mutex);
 		devices.has_no_address = false;
@@ -1344,12 +1344,15 @@ TEST_F(ViewService, ReloadTriesAgainWhatWasPublishedByCommandAndHasFailed)
 	service.reset();
 	begin();
 	EXPECT_EQ(settled("v")["state"], "failed");
+	const auto scanned = fs::last_write_time(folder / "state/v.scan");
 	service->reload();
 	EXPECT_EQ(settled("v")["state"], "failed");
 	fs::rename(folder / "aside", path);
 	service->reload();
 	EXPECT_EQ(settled("v")["state"], "published");
 	EXPECT_EQ(view_of("v")["origin"], "command");
+	EXPECT_TRUE(fs::exists(folder / "state/v.scan"));
+	EXPECT_GE(fs::last_write_time(folder / "state/v.scan"), scanned);
 	service.reset();
 	begin();
 	EXPECT_EQ(settled("v")["state"], "published") << "the next service knows it still";
