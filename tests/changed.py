@@ -47,7 +47,9 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
 ]
-SOURCE = re.compile(r'^\s*\. "\$LAB_ROOT/(.+\.sh)"$', re.M)
+# What a script sources, or executes.
+SOURCE = re.compile(r'^\s*(?:\. )?"\$LAB_ROOT/(tests/[^"$*]+\.sh)"', re.M)
+PEER = re.compile(r"^# peer: (\w+)", re.M)  # what runs in the second guest
 
 
 @functools.cache
@@ -62,7 +64,9 @@ def sourced(root: Path, script: Path) -> frozenset[Path]:
     added = {script}
     while added:
         found |= added
-        added = {root / name for path in added for name in SOURCE.findall(text_of(path))} - found
+        named = {name for path in added for name in SOURCE.findall(text_of(path))}
+        named |= {f"tests/peer/{name}.sh" for path in added for name in PEER.findall(text_of(path))}
+        added = {root / name for name in named} - found
     return frozenset(found)
 
 
@@ -100,6 +104,7 @@ class Affected:
     groups: set[str] = field(default_factory=set)
     programs: set[str] = field(default_factory=set)
     carried: set[str] = field(default_factory=set)   # guest tests
+    scripts: set[Path] = field(default_factory=set)  # of guests, that runs that must fail may execute
     runs_meta: bool = False
     runs_power: bool = False
     root: Path = Path()
@@ -125,6 +130,8 @@ class Affected:
 
     def add(self, path: str) -> bool:
         """Returns False if the file may affect everything."""
+        if path.endswith(".sh"):
+            self.scripts.add(self.root / path)
         for pattern, words in RULES:
             if found := re.fullmatch(pattern, path):
                 for word in words:
@@ -184,7 +191,8 @@ class Affected:
             any(carries(self.root, path, test) for test in self.carried)
 
     def meta(self, path: Path) -> bool:
-        return self.all or self.runs_meta or any(names(self.root, path, program) for program in self.programs)
+        return self.all or self.runs_meta or bool(self.scripts & sourced(self.root, path)) or \
+            any(names(self.root, path, program) for program in self.programs)
 
     @property
     def power(self) -> bool:

@@ -26,10 +26,10 @@ memory=8 threads=2
 begin() {
 	"$LAB_BUILD/bin/peerdma-viewd" --folder /run/views --socket $socket --memory $memory --threads $threads "$@" 2>>/run/viewd.said &
 	service=$!
-	soon 20 image field $socket none none 2>/run/asked || bail "the service does not start: $(why_not)"
+	soon 20 image field $socket none none 2>/run/asked || gives_up
 }
-# why_not: what the service says, where it is, and why it could not be asked
-why_not() {
+# gives_up: bails out with what the service says, where it is, and why it could not be asked
+gives_up() {
 	local how
 	if kill -0 "$service" 2>/dev/null; then
 		how="$(grep -h ^State /proc/"$service"/status), $(sort -u /proc/"$service"/task/*/wchan | paste -sd,)"
@@ -37,7 +37,7 @@ why_not() {
 		wait "$service"
 		how="status $?"
 	fi
-	echo "$how; $(tail -n 2 /run/viewd.said | paste -sd,); $(tail -n 1 /run/asked)"
+	bail "the service does not start: $how; $(tail -n 2 /run/viewd.said | paste -sd,); $(tail -n 1 /run/asked)"
 }
 # ends NAME: stops it in order
 ends() {

@@ -93,6 +93,8 @@ def what_is_sourced_selects_the_tests_that_source_it() -> None:
     # rdma.sh sources the one; verbs_ends.sh names the program.
     assert {"card_verbs", "fabric", "nfs"} <= guests("tests/guest/rdma_card.sh") and "read" not in guests("tests/guest/rdma_card.sh")
     assert {"verbs", "card_verbs"} <= guests("tests/guest/verbs/verbs.cpp") and "read" not in guests("tests/guest/verbs/verbs.cpp")
+    assert "invalidate" in metas("tests/guest/rdma_card.sh") and "invalidate" not in metas("tests/guest/stacked.sh")
+    assert "gone_view" in guests("tests/guest/view.sh"), "its second guest sources it"
     assert guests("tests/guest/stacked.sh") == {"stack", "fabric_stack", "card_stack"}
 
 
