@@ -24,6 +24,20 @@ cards=() card_drives=() card_filesystems=()
 # size_of_ext4 DISK: in bytes; 0 without one
 size_of_ext4() { dumpe2fs -h "$1" 2>/dev/null | awk '/^Block count/ { n = $3 } /^Block size/ { size = n * $3 } END { print size + 0 }'; }
 
+# card_drive, no_card_drive: as far_drive and no_far_drive (nvmeof.sh), by the card
+card_drive() {
+	kernel_has nvmet nvmet-rdma nvme-rdma
+	finds_cards
+	far_ip=10.9.1.1
+	! mountpoint -q /mnt/disk || umount /mnt/disk
+	card_begins $far_ip nvme3 # the drive that is held back is nvme0
+	goes_far nvme0
+}
+no_card_drive() {
+	come_home
+	cards_end
+}
+
 # unbind_card, bind_card IP: the first card has no driver for a while
 unbind_card() { echo "${cards[0]}" >/sys/bus/pci/drivers/dmacard/unbind && [ ! -e /sys/class/infiniband/dmacard0 ]; }
 bind_card() {

@@ -16,13 +16,7 @@
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
 load_module
-kernel_has nvmet nvmet-rdma nvme-rdma
-finds_cards
-far_ip=10.9.1.1
-! mountpoint -q /mnt/disk || umount /mnt/disk
-card_begins $far_ip nvme3
-goes_far nvme0
+card_drive
 carried fuzz
-come_home
-cards_end
+no_card_drive
 plan $tap_n

@@ -17,16 +17,11 @@
 
 modprobe -d "$LAB_KERNEL" -r nvme nvme_core
 modprobe -d "$LAB_KERNEL" nvme_core multipath=N && modprobe -d "$LAB_KERNEL" nvme || bail "no nvme_core without multipath"
-kernel_has nvmet nvmet-rdma nvme-rdma
 drives_are_there() { nvme_disk nvme0 && nvme_disk nvme3; } >/dev/null
 soon 20 drives_are_there || bail "no drives"
 publish
-finds_cards
-far_ip=10.9.1.1
-card_begins $far_ip nvme3
-goes_far nvme0
+card_drive
 same "the kernel knows no multipath" N "$(cat /sys/module/nvme_core/parameters/multipath)"
 carried large
-come_home
-cards_end
+no_card_drive
 plan $tap_n

@@ -15,12 +15,7 @@
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
 publish
-kernel_has nvmet nvmet-rdma nvme-rdma
-finds_cards
-far_ip=10.9.1.1
-! mountpoint -q /mnt/disk || umount /mnt/disk
-card_begins $far_ip nvme3 # the drive that is held back is nvme0
-goes_far nvme0
+card_drive
 mke2fs -q -F -t ext4 "$(nvme_disk)" || bail "no ext4" # other tests may have wiped it
 export LAB_EVENTS=$lifetime_events
 carried revoke
@@ -29,6 +24,5 @@ if [ "$LAB_VARIANT" = debug ]; then
 	publish
 	carried failnth
 fi
-come_home
-cards_end
+no_card_drive
 plan $tap_n
