@@ -701,8 +701,8 @@ void Service::reload()
 			const std::lock_guard view_lock(view->mutex);
 			const bool has_failed = view->state == State::failed;
 			if (view->origin.empty()) {
-				// One whose saved definition is damaged has no files.
-				if (has_failed && !view->conf.files.empty()) {
+				// Not at the start, which has tried it. One whose saved definition is damaged has no files.
+				if (has_failed && is_constructed_ && !view->conf.files.empty()) {
 					ending[name] = Kept::scan;
 					failed.push_back(view->conf);
 				}

@@ -889,9 +889,14 @@ TEST_F(KilledViewService, RemovesTheDeviceOfAChangedCompressedFileBeforeItIndexe
 	ASSERT_EQ(settled("v")["state"], "published");
 	kill();
 	write("a", joined({frame, bytes_of(std::vector<uint32_t>{1, 2, 3})}));
+	// It has failed before the service has read them, and is not tried twice.
+	for (int i = 0; i < 1000; i++)
+		define(std::to_string(i) + ".conf", "nonsense");
 	begin_after_kill();
-	EXPECT_EQ(settled("v")["state"], "failed") << "it cannot be indexed";
-	EXPECT_EQ(service->status().front().note, "fresh device: the files are not those that the one before had");
+	const json view = settled("v");
+	EXPECT_EQ(view["state"], "failed") << "it cannot be indexed";
+	EXPECT_EQ(service->status().back().note, "fresh device: the files are not those that the one before had")
+		<< view;
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
 }
 
