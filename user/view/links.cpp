@@ -6,11 +6,14 @@
 #include <climits>
 #include <deque>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 namespace view
 {
@@ -20,66 +23,124 @@ namespace
 
 constexpr int most_links = 40; // as the kernel has it
 
-// Puts the names of a path in front of those that are left.
+// A descriptor that closes itself, or an -errno.
+class Fd
+{
+public:
+	explicit Fd(int fd) : fd_(fd < 0 ? -errno : fd) {}
+	Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -EBADF)) {}
+	Fd &operator=(Fd &&other) noexcept
+	{
+		std::swap(fd_, other.fd_);
+		return *this;
+	}
+	~Fd()
+	{
+		if (fd_ >= 0)
+			::close(fd_);
+	}
+	int get() const { return fd_; }
+
+private:
+	int fd_;
+};
+
+// Puts the names of a path in front of those that are left. What ends with a slash is a directory.
 void prepend(std::deque<std::string> &left, const std::string &path)
 {
 	std::vector<std::string> names;
 	std::istringstream in(path);
 	for (std::string name; std::getline(in, name, '/');)
-		if (!name.empty() && name != ".")
+		if (!name.empty())
 			names.push_back(name);
+	if (path.ends_with('/'))
+		names.emplace_back(".");
 	left.insert(left.begin(), names.begin(), names.end());
 }
 
-std::string begin_of(const std::string &path) { return path.starts_with('/') ? "/" : "."; }
-
-// Follows the path as the kernel has done it for `opened`. Returns 0 or -errno. What is replaced meanwhile is another file.
-int check_links(const std::string &path, const struct stat &opened)
+Fd begin_of(const std::string &path)
 {
-	std::deque<std::string> left;
-	prepend(left, path);
-	std::string at = begin_of(path);
-	struct stat st = {};
-	for (int links = 0; !left.empty();) {
-		const std::string next = at + "/" + left.front();
-		left.pop_front();
-		if (::lstat(next.c_str(), &st) < 0)
-			return -errno;
-		if (!S_ISLNK(st.st_mode)) {
-			at = next;
-			continue;
+	return Fd(::open(path.starts_with('/') ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+// A name in a directory; a link itself. A directory that is mounted when it is first used is mounted only by O_DIRECTORY.
+Fd enter(const Fd &directory, const std::string &name)
+{
+	constexpr int how = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+	Fd next(::openat(directory.get(), name.c_str(), how | O_DIRECTORY));
+	return next.get() == -ENOTDIR ? Fd(::openat(directory.get(), name.c_str(), how)) : std::move(next);
+}
+
+// Where a path leads to. Each step begins at the descriptor of the one before: whoever can rename directories of the path does not lead it
+// over a link whose owner is not looked at.
+class Walk
+{
+public:
+	explicit Walk(const std::string &path) : at_(begin_of(path)) { prepend(left_, path); }
+
+	// Returns 0 or -errno.
+	int run()
+	{
+		while (at_.get() >= 0 && !left_.empty()) {
+			Fd next = enter(at_, std::exchange(left_.front(), {}));
+			left_.pop_front();
+			struct stat st = {};
+			if (next.get() >= 0 && ::fstat(next.get(), &st) < 0)
+				return -errno;
+			if (!S_ISLNK(st.st_mode))
+				at_ = std::move(next);
+			else if (const int error = follow(next, st.st_uid))
+				return error;
 		}
-		if (st.st_uid != 0 && st.st_uid != opened.st_uid)
-			return -EPERM;
+		return at_.get() < 0 ? at_.get() : check_owners();
+	}
+	int at() const { return at_.get(); }
+
+private:
+	int follow(const Fd &link, uid_t owner)
+	{
 		std::array<char, PATH_MAX> to;
-		const ssize_t n = ::readlink(next.c_str(), to.data(), to.size());
+		const ssize_t n = ::readlinkat(link.get(), "", to.data(), to.size());
 		if (n < 0)
 			return -errno;
-		if (++links > most_links)
+		owners_.push_back(owner);
+		if (owners_.size() > most_links)
 			return -ELOOP;
 		const std::string target(to.data(), static_cast<size_t>(n));
 		if (target.starts_with('/'))
-			at = begin_of(target);
-		prepend(left, target);
+			at_ = begin_of(target);
+		prepend(left_, target);
+		return 0;
 	}
-	if (::lstat(at.c_str(), &st) < 0)
-		return -errno;
-	return st.st_dev == opened.st_dev && st.st_ino == opened.st_ino ? 0 : -ESTALE;
-}
+
+	int check_owners() const
+	{
+		struct stat st = {};
+		if (::fstat(at_.get(), &st) < 0)
+			return -errno;
+		for (const uid_t owner : owners_)
+			if (owner != 0 && owner != st.st_uid)
+				return -EPERM;
+		return 0;
+	}
+
+	Fd at_;
+	std::deque<std::string> left_;
+	std::vector<uid_t> owners_; // of the links on the way
+};
 
 } // namespace
 
 int open_by_links(const std::string &path)
 {
-	const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return -errno;
-	struct stat opened = {};
-	const int error = ::fstat(fd, &opened) < 0 ? -errno : check_links(path, opened);
-	if (!error)
-		return fd;
-	::close(fd);
-	return error;
+	if (path.empty())
+		return -ENOENT;
+	Walk walk(path);
+	if (const int error = walk.run())
+		return error;
+	// That file, whatever its name leads to by now.
+	const int fd = ::open(fmt::format("/proc/self/fd/{}", walk.at()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	return fd < 0 ? -errno : fd;
 }
 
 } // namespace view

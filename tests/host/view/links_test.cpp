@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Files by symbolic links: those of others lead nowhere but to their own files.
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <string>
+#include <thread>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -93,6 +97,46 @@ TEST_F(Links, OfAnotherUserLeadToHisFilesOnly)
 	EXPECT_EQ(open(of(0, link("a", "e"))), -EPERM) << "through his";
 	EXPECT_EQ(open(of(other, link(".", "f")) / "ours"), -EPERM) << "a directory on the way";
 	EXPECT_EQ(open(folder / "f/theirs/his"), 0);
+}
+
+// A user swaps a directory of his and a link to one of ours, whose file he may not read.
+TEST_F(Links, AreNotSwappedMeanwhile)
+{
+	if (::geteuid() != 0)
+		GTEST_SKIP() << "only root can make files of others";
+	constexpr uid_t other = 65534;
+	fs::create_directories(folder / "ours");
+	fs::create_directories(folder / "theirs");
+	const fs::path secret = write<char>("ours/file", {1});
+	fs::copy(secret, folder / "theirs/file");
+	ASSERT_EQ(::chown((folder / "theirs/file").c_str(), other, other), 0);
+	struct stat ours = {};
+	ASSERT_EQ(::stat(secret.c_str(), &ours), 0);
+	const fs::path swapped = link("ours", "swapped"), directory = folder / "theirs";
+	ASSERT_EQ(::lchown(swapped.c_str(), other, other), 0);
+	std::atomic<bool> done = false;
+	std::jthread user([&] {
+		while (!done)
+			::renameat2(AT_FDCWD, swapped.c_str(), AT_FDCWD, directory.c_str(), RENAME_EXCHANGE);
+	});
+	int opened = 0, refused = 0;
+	for (int i = 0; i < 20000; i++) {
+		const int fd = view::open_by_links(directory / "file");
+		struct stat st = {};
+		refused += fd < 0;
+		if (fd < 0)
+			continue;
+		opened++;
+		EXPECT_EQ(::fstat(fd, &st), 0);
+		::close(fd);
+		if (st.st_ino == ours.st_ino) {
+			ADD_FAILURE() << "try " << i << " opened the file of another";
+			break;
+		}
+	}
+	done = true;
+	EXPECT_GT(opened, 0);
+	EXPECT_GT(refused, 0);
 }
 
 } // namespace
