@@ -231,6 +231,10 @@ std::string Nvmet::open_port(const std::string &number)
 	last.what.clear();
 	const fs::path port = root_ / "ports" / number;
 	for (const std::string &nqn : opened_) {
+		// One that an administrator has removed: the others need not wait for it.
+		std::error_code ignored;
+		if (!fs::is_directory(root_ / "subsystems" / nqn, ignored))
+			continue;
 		if (const std::error_code error = make_link(root_ / "subsystems" / nqn, port / "subsystems" / nqn)) {
 			last = {fmt::format("--port {}:{}:{} cannot be opened: {}", get(port / "addr_trtype"),
 					    get(port / "addr_traddr"), get(port / "addr_trsvcid"), error.message()),

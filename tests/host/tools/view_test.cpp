@@ -118,7 +118,8 @@ TEST_F(ViewCommand, PublishesAndWithdraws)
 		ask({"publish", "v", a, b, "--codec", "u32", "--host", host, "--no-prefetch", "--wait"});
 	EXPECT_EQ(published.status, 0) << published.err;
 	EXPECT_EQ(published.out,
-		  "v: published as /dev/fake0, nqn.2026-11.org.example:v: 1010 elements of u32:17, 2.1 KiB\n");
+		  "v: published as /dev/fake0, nqn.2026-11.org.example:v: 1010 elements of u32:17, 2.1 KiB\n"
+		  "note: it is not read\n");
 	const Outcome listed = ask({"ls"});
 	EXPECT_EQ(listed.status, 0);
 	EXPECT_EQ(listed.out, "NAME  STATE      CODEC   ELEMENTS  DEVICE      NQN                        FROM\n"

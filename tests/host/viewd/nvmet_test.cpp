@@ -169,6 +169,23 @@ TEST_F(NvmetTree, APortThatCanBeOpenedAtLastGetsAllThatWereToBeOpen)
 	EXPECT_FALSE(is_open("1", "r"));
 }
 
+TEST_F(NvmetTree, OpensTheOthersWithoutASubsystemThatIsGone)
+{
+	make_subsystem("p");
+	make_namespace("p", "1");
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}});
+	for (const char *nqn : {"p", "q"}) {
+		nvmet.add(nqn, device_serial, 7, "/dev/ublkb0", {"host"});
+		EXPECT_THROW(nvmet.open(nqn), std::runtime_error);
+	}
+	fs::remove_all(root / "subsystems/p");
+	fs::create_directories(root / "ports/1/subsystems");
+	std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+	nvmet.open("q");
+	EXPECT_FALSE(fs::is_symlink(root / "ports/1/subsystems/p")) << "configfs refuses it";
+	EXPECT_TRUE(fs::is_symlink(root / "ports/1/subsystems/q"));
+}
+
 TEST_F(NvmetTree, ClosesWhatAServiceBeforeHasOpened)
 {
 	fs::create_directories(root / "ports/1/subsystems");

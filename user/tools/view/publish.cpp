@@ -70,10 +70,11 @@ view::ViewConf conf_of_file(const std::string &path)
 
 std::string published_text(const Json &view)
 {
-	const std::string nqn = text_of(view, "nqn");
-	return fmt::format("{}: published as {}{}: {} elements of {}, {}\n", text_of(view, "name"),
+	const std::string nqn = text_of(view, "nqn"), note = text_of(view, "note");
+	return fmt::format("{}: published as {}{}: {} elements of {}, {}\n{}", text_of(view, "name"),
 			   text_of(view, "device"), nqn.empty() ? "" : ", " + nqn, number_of(view, "elements"),
-			   text_of(view, "codec"), size_text(number_of(view, "bytes")));
+			   text_of(view, "codec"), size_text(number_of(view, "bytes")),
+			   note.empty() ? "" : fmt::format("note: {}\n", note));
 }
 
 // Until the view is published or has failed.
