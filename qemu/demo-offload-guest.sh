@@ -35,7 +35,7 @@ reads() {
 	local json received sent by_module before
 	counted
 	before=("$received" "$sent" "$by_module")
-	json=$(view_read "$1" "${disk[$1]}" 3 $((1 << 18)))
+	json=$(view_read "$1" "${disk[$1]}" 4 $((1 << 19)))
 	counted
 	same "$1: by the module" "$(sed -n 's/.*"bytes_read": \([0-9]*\),.*/\1/p' <<<"$json")" $((by_module - before[2]))
 	check "$1: read" host took "$1" $((received - before[0])) $((sent - before[1])) "${json//$'\n'/ }"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // view_read NAME DEVICE THREADS AT_ONCE [BEFORE]: reads all elements of a view as u32 into CUDA device memory. Each thread takes the
-// next AT_ONCE elements when it has none. Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills
+// next AT_ONCE elements when it has none; the first time fewer, so that not all of them end, and ask again, at once. Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills
 // the memory and 64 KiB around it, and "end" after the last. Or runs BEFORE, where %AT and %LEN are the place of all that. Prints what was
 // read, as JSON.
 #include <algorithm>
@@ -51,10 +51,10 @@ public:
 	{
 		std::vector<std::thread> all;
 		for (unsigned i = 0; i < threads; i++)
-			all.emplace_back([this, context] {
+			all.emplace_back([this, context, first = at_once_ * (i + 1) / threads] {
 				must(!cuCtxSetCurrent(context), "no context");
-				while (read_next())
-					;
+				for (bool more = read_next(std::max<uint64_t>(first, 1)); more;)
+					more = read_next(at_once_);
 			});
 		for (std::thread &thread : all)
 			thread.join();
@@ -62,15 +62,15 @@ public:
 	}
 
 private:
-	bool read_next()
+	bool read_next(uint64_t count)
 	{
-		const uint64_t first = next_.fetch_add(at_once_);
+		const uint64_t first = next_.fetch_add(count);
 		if (first >= elements_)
 			return false;
 		struct peerdma_view_read_args range = {};
 		range.size = sizeof(range);
 		range.first = first;
-		range.count = std::min(at_once_, elements_ - first);
+		range.count = std::min(count, elements_ - first);
 		range.as = PEERDMA_VIEW_AS_U32;
 		range.to = memory_ + first * sizeof(uint32_t);
 		struct peerdma_view_result result = {};
