@@ -21,7 +21,9 @@ namespace
 {
 
 constexpr size_t max_name = 63, max_nqn = 223;
-constexpr int shown = 250; // bytes of a value in messages
+
+// What a message shows of a text. A precision of fmt counts characters, of which each may have many bytes.
+std::string_view shown(std::string_view text) { return text.substr(0, 250); }
 
 std::string_view trimmed(std::string_view text)
 {
@@ -41,7 +43,7 @@ void set(ViewConf &conf, const Line &line, bool &has_codec)
 {
 	if (line.key == "file") {
 		if (!line.value.starts_with('/'))
-			throw BadConf(fmt::format("file = {:.{}}: expected a path from / on", line.value, shown));
+			throw BadConf(fmt::format("file = {}: expected a path from / on", shown(line.value)));
 		conf.files.emplace_back(line.value);
 	} else if (line.key == "codec") {
 		if (has_codec)
@@ -52,11 +54,11 @@ void set(ViewConf &conf, const Line &line, bool &has_codec)
 		add_host(conf, line.value);
 	} else if (line.key == "prefetch" || line.key == "compressed") {
 		if (line.value != "yes" && line.value != "no")
-			throw BadConf(fmt::format("{} = {:.{}}: expected yes or no", line.key, line.value, shown));
+			throw BadConf(fmt::format("{} = {}: expected yes or no", line.key, shown(line.value)));
 		(line.key == "prefetch" ? conf.prefetch : conf.compressed) = line.value == "yes";
 	} else {
-		throw BadConf(fmt::format("{:.{}}: unknown key; expected file, codec, host, prefetch or compressed",
-					  line.key, shown));
+		throw BadConf(fmt::format("{}: unknown key; expected file, codec, host, prefetch or compressed",
+					  shown(line.key)));
 	}
 }
 
@@ -78,8 +80,8 @@ void set_codec(ViewConf &conf, std::string_view value)
 		conf.codec = codec;
 	} else {
 		throw BadConf(fmt::format(
-			"codec = {:.{}}: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none", value,
-			shown));
+			"codec = {}: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none",
+			shown(value)));
 	}
 }
 
@@ -88,8 +90,8 @@ void add_host(ViewConf &conf, std::string_view value)
 	const bool plain =
 		std::ranges::all_of(value, [](char c) { return is_alnum(c) || (c && std::strchr("-_.:", c)); });
 	if (!value.starts_with("nqn.") || value.size() > max_nqn || !plain)
-		throw BadConf(fmt::format("host = {:.{}}: expected an NQN, as in /etc/nvme/hostnqn of the host", value,
-					  shown));
+		throw BadConf(
+			fmt::format("host = {}: expected an NQN, as in /etc/nvme/hostnqn of the host", shown(value)));
 	conf.hosts.emplace_back(value);
 }
 
@@ -145,7 +147,7 @@ ViewConf parse_conf(const std::string &where, const std::string &name, std::stri
 				throw BadConf("expected key = value");
 			const Line pair = {trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1))};
 			if (pair.value.empty())
-				throw BadConf(fmt::format("{:.{}}: no value", pair.key, shown));
+				throw BadConf(fmt::format("{}: no value", shown(pair.key)));
 			set(conf, pair, has_codec);
 		} catch (const BadConf &bad) {
 			throw BadConf(fmt::format("{}:{}: {}", where, number, bad.what()));
