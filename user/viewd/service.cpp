@@ -844,9 +844,15 @@ std::vector<Service::ViewStatus> Service::status() const
 
 void Service::run(Published &view)
 {
+	bool is_scanned = false;
 	try {
-		finish_later(view, scan(view));
+		const Unsaved unsaved = scan(view);
+		is_scanned = true;
+		finish_later(view, unsaved);
 	} catch (const std::exception &error) {
+		// It is served, though memory was too short to try again what could not be done.
+		if (is_scanned)
+			return;
 		if (view.take_left())
 			try_remove_left(view.conf.name);
 		const std::lock_guard lock(view.mutex);
