@@ -45,13 +45,13 @@ bind_card() {
 		ip addr add "$1/24" dev card0 && ip link set card0 up
 }
 
-# recorded CARD [read|write|all [GPU]]: how many bytes the card's own record has in that direction at the BAR of a GPU, the first one if
-# none is given, and how many elsewhere. record_anew CARD: empties it.
+# recorded CARD [read|write|all [GPU [first]]]: how many bytes the card's own record has in that direction at the BAR of a GPU, the first
+# one if none is given, and how many elsewhere. A record that was too short has only the first ones. record_anew CARD: empties it.
 recorded() {
 	local first last
 	read -r first last _ < <(sed -n 3p "/sys/bus/pci/devices/${3:-$(gpu_bdf)}/resource")
-	awk -v first="$((first))" -v last="$((last))" -v way="${2:-all}" '
-		$1 == "lost" { print "lost", $2; exit }
+	awk -v first="$((first))" -v last="$((last))" -v way="${2:-all}" -v part="${4:-}" '
+		$1 == "lost" { if (part) next; print "lost", $2; exit }
 		way != "all" && $1 != way { next }
 		$2 >= first && $2 <= last { there += $3; next }
 		{ elsewhere += $3 }

@@ -22,7 +22,7 @@ one_killed() {
 	verbs serve 4795 "$verbs_device" &
 	serving=$!
 	post 4795
-	check "one end is killed: work requests are under way" soon 60 [ -s /tmp/busy ]
+	check "one end is killed: work requests are under way" soon 60 grep -qx busy /tmp/busy
 	kill -9 $serving
 	wait $serving 2>/dev/null
 	wait $busy
@@ -50,7 +50,7 @@ killed() {
 	verbs serve 4793 "$verbs_device" &
 	serving=$!
 	post 4793
-	check "$1: work requests are under way" soon 60 [ -s /tmp/busy ]
+	check "$1: work requests are under way" soon 60 grep -qx busy /tmp/busy
 	if [ $# -gt 1 ]; then
 		"${@:2}" &
 		command=$!
@@ -67,7 +67,7 @@ link_goes() {
 	local busy
 	verbs serve 4794 "$verbs_device" &
 	post 4794
-	check "the link goes: work requests are under way" soon 60 [ -s /tmp/busy ]
+	check "the link goes: work requests are under way" soon 60 grep -qx busy /tmp/busy
 	ip link set "$verbs_netdev" down
 	wait $busy
 	# Soft-RoCE reports requests that it could not send as flushed.

@@ -31,7 +31,7 @@ card_goes() {
 	verbs serve 4796 dmacard0 &
 	serving=$!
 	post 4796
-	check "$1: work requests are under way" soon 60 [ -s /tmp/busy ]
+	check "$1: work requests are under way" soon 60 grep -qx busy /tmp/busy
 	"${@:2}" &
 	going=$!
 	check "$1: it does not wait for the programs" soon 30 ended $going
@@ -92,10 +92,17 @@ elif [ "$LAB_TOPOLOGY" = paths ]; then
 	card_begins 10.9.2.1 nvme1
 	refused dmacard1
 else
-	[ "$LAB_TOPOLOGY" = rp-vtd ] || host dma-mark >/dev/null
+	record_anew "$card"
+	host dma-mark >/dev/null
 	asked move
 	bytes=$((2 * bytes)) # each was read and written at the same GPU
-	[ "$LAB_TOPOLOGY" = rp-vtd ] || same "the function has moved them" "ok gpu0 $bytes" "$(host dma | cut -d' ' -f1-3)"
+	if [ "$LAB_TOPOLOGY" = rp-vtd ]; then
+		read -r at_bar elsewhere < <(recorded "$card" all "" first)
+		same "the IOMMU: the card was told none of the GPU's own addresses" 0 "$at_bar"
+		check "the IOMMU: it was told others, for $elsewhere bytes" [ "$elsewhere" -ge $((64 << 20)) ]
+	else
+		same "the function has moved them" "ok gpu0 $bytes" "$(host dma | cut -d' ' -f1-3)"
+	fi
 	asked break
 	one_killed
 	killed "both ends are killed"

@@ -547,10 +547,19 @@ void queue_fails(Ends &ends)
 	right(ends, rdma_read, page, 0, mib);
 }
 
-/// The GPU goes at both ends if both are in this guest, otherwise ours.
-void gpu_goes(Ends &ends, const std::string &what, const std::function<bool()> &event, seconds later = seconds(0))
+/// The GPU goes at both ends if both are in this guest, otherwise ours. Requests under way: WRITEs, or READs into ours.
+void gpu_goes(Ends &ends, const Verb &verb, const std::string &what, const std::function<bool()> &event,
+	      seconds later = seconds(0))
 {
-	cuts(ends, rdma_write, what, {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR}, event, later);
+	cuts(ends, verb, what, {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR}, event, later);
+	const bool to_ours = verb.opcode == IBV_WR_RDMA_READ;
+	// Another guest's GPU is still there, and what that end has already received is stored soon.
+	if (!to_ours)
+		std::this_thread::sleep_for(milliseconds(300));
+	const auto &to = to_ours ? ends.mine.view : ends.theirs;
+	report(to.fill(0, 64 * mib, "pattern:5"), what + ": the place of the buffer is filled");
+	std::this_thread::sleep_for(milliseconds(300));
+	report(to.is(0, 64 * mib, "pattern:5", 0), what + ": nothing more came to it by " + verb.name);
 	ends.connect(ends.mtu);
 	ends.post(rdma_read, 0, 0, page);
 	const auto status = ends.queue->wait().status;
@@ -563,8 +572,13 @@ void gpu_goes(Ends &ends, const std::string &what, const std::function<bool()> &
 
 void gpus_go(Ends &ends, const std::string &gpu)
 {
-	gpu_goes(ends, "the GPU is unbound", [&] { return guest::put("/sys/bus/pci/drivers/peerdma/unbind", gpu); });
-	report(!guest::bind_and_publish(gpu, 0), "it is published again, with the old regions still there");
+	for (const auto &verb : {rdma_read, rdma_write}) {
+		gpu_goes(ends, verb, "the GPU is unbound",
+			 [&] { return guest::put("/sys/bus/pci/drivers/peerdma/unbind", gpu); });
+		report(!guest::bind_and_publish(gpu, 0), "it is published again, with the old regions still there");
+		if (verb.opcode == IBV_WR_RDMA_READ)
+			ends.renew();
+	}
 	if (!guest::hotplugs()) {
 		tap::skip("the GPU is unplugged", "pciehp: its locks (Documentation/upstream/pciehp-reset-lock), and "
 						  "the slot's button on a realtime kernel");
@@ -572,7 +586,7 @@ void gpus_go(Ends &ends, const std::string &gpu)
 	}
 	ends.renew();
 	const auto unplug = [] { return guest::unplug(), true; };
-	gpu_goes(ends, "the GPU is unplugged", unplug, seconds(30));
+	gpu_goes(ends, rdma_read, "the GPU is unplugged", unplug, seconds(30));
 	report(guest::within(seconds(30), [&] { return !std::filesystem::exists("/sys/bus/pci/devices/" + gpu); }),
 	       "the GPU is unplugged: the kernel lets it go");
 	guest::plug_in();

@@ -42,7 +42,7 @@ rm /mnt/disk/sent
 far "verbs serve 4793 rxe0 >/tmp/served 2>&1 &"
 verbs busy $far_ip 4793 rxe0 >/tmp/busy &
 busy=$!
-check "work requests are under way" soon 60 [ -s /tmp/busy ]
+check "work requests are under way" soon 60 grep -qx busy /tmp/busy
 far "ip addr del $far_ip/24 dev eth0"
 check "the address goes: they end" soon 100 eval "! kill -0 $busy 2>/dev/null"
 same "the address goes: with an error" "transport retry counter exceeded" "$(tail -n 1 /tmp/busy)"
