@@ -108,11 +108,7 @@ def report_far(k: str, boots: list[counts.Counts]) -> None:
                       *ratios(result)])
     counts.write_csv(OUT / f"{k}-far.csv", "baseline", result.instructions)
     print(f"\n{text}\n\n{CAVEAT}\n")
-    if baseline_wanted():
-        counts.write_csv(HERE / f"far-{k}.csv", "baseline", result.instructions)
-        tables.write()
-        print(f"written: {HERE / f'far-{k}.csv'} and the tables of {tables.PAGE}\n")
-    else:
+    if not baseline_wanted():
         for line in counts.far_changes(result, counts.read_csv(HERE / f"far-{k}.csv")):
             print(f"against what was kept: {line}")
     print(f"in {OUT}: {k}-far.csv", flush=True)
@@ -121,6 +117,10 @@ def report_far(k: str, boots: list[counts.Counts]) -> None:
         print(line, flush=True)
     if broken := [line for line in lines if line.startswith("BROKEN")]:
         raise lab.LabError("; ".join(broken))
+    if baseline_wanted():
+        counts.write_csv(HERE / f"far-{k}.csv", "baseline", result.instructions)
+        tables.write()
+        print(f"written: {HERE / f'far-{k}.csv'} and the tables of {tables.PAGE}\n")
 
 
 def baseline_wanted() -> bool:
