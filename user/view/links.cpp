@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 namespace view
 {
@@ -27,6 +27,7 @@ constexpr int most_links = 40; // as the kernel has it
 class Fd
 {
 public:
+	Fd() = default;
 	explicit Fd(int fd) : fd_(fd < 0 ? -errno : fd) {}
 	Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -EBADF)) {}
 	Fd &operator=(Fd &&other) noexcept
@@ -42,7 +43,7 @@ public:
 	int get() const { return fd_; }
 
 private:
-	int fd_;
+	int fd_ = -EBADF;
 };
 
 // Puts the names of a path in front of those that are left. What ends with a slash is a directory.
@@ -82,19 +83,33 @@ public:
 	int run()
 	{
 		while (at_.get() >= 0 && !left_.empty()) {
-			Fd next = enter(at_, std::exchange(left_.front(), {}));
+			name_ = std::exchange(left_.front(), {});
 			left_.pop_front();
+			Fd next = enter(at_, name_);
 			struct stat st = {};
 			if (next.get() >= 0 && ::fstat(next.get(), &st) < 0)
 				return -errno;
 			if (!S_ISLNK(st.st_mode))
-				at_ = std::move(next);
+				parent_ = std::exchange(at_, std::move(next));
 			else if (const int error = follow(next, st.st_uid))
 				return error;
 		}
-		return at_.get() < 0 ? at_.get() : check_owners();
+		return at_.get() < 0 ? at_.get() : 0;
 	}
-	int at() const { return at_.get(); }
+
+	// By its name, so that a file server is asked whether it is that file still. Returns a descriptor or -errno.
+	int open() const
+	{
+		constexpr int how = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+		const int fd = ::openat(parent_.get(), name_.c_str(), how);
+		if (fd < 0)
+			return -errno;
+		if (const int error = check_owners(fd)) {
+			::close(fd);
+			return error;
+		}
+		return fd;
+	}
 
 private:
 	int follow(const Fd &link, uid_t owner)
@@ -107,16 +122,20 @@ private:
 		if (owners_.size() > most_links)
 			return -ELOOP;
 		const std::string target(to.data(), static_cast<size_t>(n));
+		// Those of /proc/PID lead elsewhere than they say.
+		struct statfs fs = {};
+		if (target.starts_with('/') && (::fstatfs(link.get(), &fs) < 0 || fs.f_type == PROC_SUPER_MAGIC))
+			return -ELOOP;
 		if (target.starts_with('/'))
 			at_ = begin_of(target);
 		prepend(left_, target);
 		return 0;
 	}
 
-	int check_owners() const
+	int check_owners(int fd) const
 	{
 		struct stat st = {};
-		if (::fstat(at_.get(), &st) < 0)
+		if (::fstat(fd, &st) < 0)
 			return -errno;
 		for (const uid_t owner : owners_)
 			if (owner != 0 && owner != st.st_uid)
@@ -124,7 +143,8 @@ private:
 		return 0;
 	}
 
-	Fd at_;
+	Fd at_, parent_; // parent_: where name_ led to at_
+	std::string name_;
 	std::deque<std::string> left_;
 	std::vector<uid_t> owners_; // of the links on the way
 };
@@ -136,11 +156,8 @@ int open_by_links(const std::string &path)
 	if (path.empty())
 		return -ENOENT;
 	Walk walk(path);
-	if (const int error = walk.run())
-		return error;
-	// That file, whatever its name leads to by now.
-	const int fd = ::open(fmt::format("/proc/self/fd/{}", walk.at()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	return fd < 0 ? -errno : fd;
+	const int error = walk.run();
+	return error ? error : walk.open();
 }
 
 } // namespace view
