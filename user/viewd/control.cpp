@@ -79,6 +79,8 @@ json json_of(const Service::ViewStatus &view)
 		out["error"] = view.error;
 	if (!view.conf_error.empty())
 		out["conf_error"] = view.conf_error;
+	if (!view.note.empty())
+		out["note"] = view.note;
 	if (view.state == Service::State::scanning)
 		out["scanned"] =
 			view.steps ? static_cast<double>(view.steps_done) / static_cast<double>(view.steps) : 0;
@@ -86,8 +88,6 @@ json json_of(const Service::ViewStatus &view)
 		out["device"] = view.device;
 		if (!view.nqn.empty())
 			out["nqn"] = view.nqn;
-		if (!view.note.empty())
-			out["note"] = view.note;
 		out["codec"] = view.summary->codec.name();
 		out["elements"] = view.summary->elements;
 		out["files"] = view.summary->files;

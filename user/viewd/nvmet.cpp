@@ -218,6 +218,10 @@ void Nvmet::open(const std::string &nqn)
 	for (const std::string &number : port_numbers_)
 		if (const std::string why_not = open_port(number); first.empty())
 			first = why_not;
+	const fs::path subsystem = root_ / "subsystems" / nqn;
+	std::error_code ignored;
+	if (first.empty() && !fs::is_directory(subsystem, ignored))
+		first = fmt::format("{}: was removed by hand; publish the view again", subsystem.string());
 	if (!first.empty())
 		throw std::runtime_error(first);
 }

@@ -844,15 +844,9 @@ std::vector<Service::ViewStatus> Service::status() const
 
 void Service::run(Published &view)
 {
-	bool is_scanned = false;
 	try {
-		const Unsaved unsaved = scan(view);
-		is_scanned = true;
-		finish_later(view, unsaved);
+		finish_later(view, scan(view));
 	} catch (const std::exception &error) {
-		// It is served, though memory was too short to try again what could not be done.
-		if (is_scanned)
-			return;
 		if (view.take_left())
 			try_remove_left(view.conf.name);
 		const std::lock_guard lock(view.mutex);
@@ -959,12 +953,16 @@ void Service::finish_later(Published &view, const Unsaved &unsaved)
 			is_saved = true;
 		} catch (const std::exception &) {
 		}
-		const std::string why_not = is_open ? "" : open(*view.device);
-		is_open = why_not.empty();
-		const std::lock_guard lock(view.mutex);
-		view.closed = why_not;
-		if (is_saved && view.note == not_saved)
-			view.note.clear();
+		try {
+			const std::string why_not = is_open ? "" : open(*view.device);
+			is_open = why_not.empty();
+			const std::lock_guard lock(view.mutex);
+			view.closed = why_not;
+			if (is_saved && view.note == not_saved)
+				view.note.clear();
+		} catch (const std::bad_alloc &) {
+			// It is served all the same.
+		}
 	}
 }
 

@@ -182,6 +182,7 @@ TEST_F(NvmetTree, OpensTheOthersWithoutASubsystemThatIsGone)
 	fs::create_directories(root / "ports/1/subsystems");
 	std::this_thread::sleep_for(std::chrono::milliseconds(1100));
 	nvmet.open("q");
+	EXPECT_THROW(nvmet.open("p"), std::runtime_error) << "no host can connect to it";
 	EXPECT_FALSE(fs::is_symlink(root / "ports/1/subsystems/p")) << "configfs refuses it";
 	EXPECT_TRUE(fs::is_symlink(root / "ports/1/subsystems/q"));
 }

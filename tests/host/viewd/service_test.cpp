@@ -895,8 +895,7 @@ TEST_F(KilledViewService, RemovesTheDeviceOfAChangedCompressedFileBeforeItIndexe
 	begin_after_kill();
 	const json view = settled("v");
 	EXPECT_EQ(view["state"], "failed") << "it cannot be indexed";
-	EXPECT_EQ(service->status().back().note, "fresh device: the files are not those that the one before had")
-		<< view;
+	EXPECT_EQ(view["note"], "fresh device: the files are not those that the one before had") << view;
 	EXPECT_EQ(devices.removed, Strings{"v 5"});
 }
 
