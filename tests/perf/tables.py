@@ -119,7 +119,8 @@ def slower() -> list[str]:
     """The rows of "When direct is not faster" that quote counts."""
     rings = [ratio for where in ("", "_raw")
              for ratio in to_host(f"ring_direct_read_qd32{where}", 4096, f"uring_host_fixed_read_qd32{where}")]
-    far = [values["nfs_rdma_direct_read", 4096] / values["nfs_rdma_host_odirect_read", 4096] for values in of("far").values()]
+    far = [values[f"{how}_direct_read", 4096] / values[f"{how}_host_odirect_read", 4096] for values in of("far").values()
+           for how in ("nfs_rdma", "nfs_card")]
     writes = span([percent(ratio) for ratio in to_host("direct_write", 4096, "host_odirect_write")], 0)
     return ["| case, counted | against the host's own way |", "|---|---|",
             f"| a write of 4 KiB | {writes} % more instructions |",
