@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // view_read NAME DEVICE THREADS AT_ONCE [BEFORE]: reads all elements of a view as u32 into CUDA device memory. Each thread takes the
-// next AT_ONCE elements when it has none; the first time fewer, so that not all of them end, and ask again, at once. Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills
-// the memory and 64 KiB around it, and "end" after the last. Or runs BEFORE, where %AT and %LEN are the place of all that. Prints what was
-// read, as JSON.
+// next AT_ONCE elements when it has none. All threads but one begin with fewer, so that they do not all end, and ask again, at once.
+// Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills the memory and 64 KiB around it, and "end"
+// after the last. Or runs BEFORE, where %AT and %LEN are the place of all that. Prints what was read, as JSON.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
