@@ -117,7 +117,10 @@ make --no-print-directory -C "$PEERDMA_ROOT/user" -j"$(nproc)" BUILD="$build" CX
 has_neon codec
 has_neon pack view::pack_portable
 has_neon pack view::unpack_portable
+# emulate PROGRAM ARGUMENT...: by its loader. With -L the emulator would take / for the folder of the libraries.
+emulate() { "$emulator" "$root/lib/ld-linux-aarch64.so.1" --library-path "$root/lib/$triplet:$root/usr/lib/$triplet" "$@"; }
+
 # A program without a test passes too.
-"$emulator" -L "$root" "$build/tests/view_unit" --gtest_brief=1 | tee "$build/tests.log"
+emulate "$build/tests/view_unit" --gtest_brief=1 | tee "$build/tests.log"
 grep -qE '^\[  PASSED  \] [1-9][0-9]* tests?\.$' "$build/tests.log" || die "no unit test was run"
-"$emulator" -L "$root" "$build/bin/peerdma-viewd" --help >/dev/null || die "peerdma-viewd --help failed"
+emulate "$build/bin/peerdma-viewd" --help >/dev/null || die "peerdma-viewd --help failed"

@@ -32,8 +32,9 @@ stand_in aarch64-linux-gnu-g++ 'cat "$STATE/compiler"'
 # shellcheck disable=SC2016
 stand_in aarch64-linux-gnu-objdump 'cat "$STATE/instructions"'
 # shellcheck disable=SC2016
-stand_in qemu-aarch64 '[ "$1" = -L ] && [ -f "$2/usr/include/a.h" ] || exit 9' 'case $3 in
-*view_unit) echo "$2" >"$STATE/root"; cat "$STATE/passed"; exit "$(cat "$STATE/tests")" ;;
+stand_in qemu-aarch64 'root=${1%/lib/ld-linux-aarch64.so.1}' \
+	'[ "$2" = --library-path ] && [ -f "$root/usr/include/a.h" ] || exit 9' 'case $4 in
+*view_unit) echo "$root" >"$STATE/root"; cat "$STATE/passed"; exit "$(cat "$STATE/tests")" ;;
 *peerdma-viewd) exit "$(cat "$STATE/viewd")" ;;
 esac'
 # shellcheck disable=SC2016
