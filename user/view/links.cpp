@@ -122,12 +122,13 @@ private:
 		if (owners_.size() > most_links)
 			return -ELOOP;
 		const std::string target(to.data(), static_cast<size_t>(n));
-		// Those of /proc/PID lead elsewhere than they say.
-		struct statfs fs = {};
-		if (target.starts_with('/') && (::fstatfs(link.get(), &fs) < 0 || fs.f_type == PROC_SUPER_MAGIC))
-			return -ELOOP;
-		if (target.starts_with('/'))
+		if (target.starts_with('/')) {
+			// Those of /proc/PID lead elsewhere than they say.
+			struct statfs fs = {};
+			if (::fstatfs(link.get(), &fs) < 0 || fs.f_type == PROC_SUPER_MAGIC)
+				return -ELOOP;
 			at_ = begin_of(target);
+		}
 		prepend(left_, target);
 		return 0;
 	}

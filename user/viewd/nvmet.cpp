@@ -218,10 +218,9 @@ void Nvmet::open(const std::string &nqn)
 	for (const std::string &number : port_numbers_)
 		if (const std::string why_not = open_port(number); first.empty())
 			first = why_not;
-	const fs::path subsystem = root_ / "subsystems" / nqn;
-	std::error_code ignored;
-	if (first.empty() && !fs::is_directory(subsystem, ignored))
-		first = fmt::format("{}: was removed by hand; publish the view again", subsystem.string());
+	if (first.empty() && !has_subsystem(nqn))
+		first = fmt::format("{}: was removed by hand; publish the view again",
+				    (root_ / "subsystems" / nqn).string());
 	if (!first.empty())
 		throw std::runtime_error(first);
 }
@@ -236,8 +235,7 @@ std::string Nvmet::open_port(const std::string &number)
 	const fs::path port = root_ / "ports" / number;
 	for (const std::string &nqn : opened_) {
 		// One that an administrator has removed: the others need not wait for it.
-		std::error_code ignored;
-		if (!fs::is_directory(root_ / "subsystems" / nqn, ignored))
+		if (!has_subsystem(nqn))
 			continue;
 		if (const std::error_code error = make_link(root_ / "subsystems" / nqn, port / "subsystems" / nqn)) {
 			last = {fmt::format("--port {}:{}:{} cannot be opened: {}", get(port / "addr_trtype"),
@@ -247,6 +245,12 @@ std::string Nvmet::open_port(const std::string &number)
 		}
 	}
 	return last.what;
+}
+
+bool Nvmet::has_subsystem(const std::string &nqn) const
+{
+	std::error_code ignored;
+	return fs::is_directory(root_ / "subsystems" / nqn, ignored);
 }
 
 bool Nvmet::has_closed_port() const
@@ -318,7 +322,7 @@ void Nvmet::remove(const std::string &nqn) noexcept
 			const std::lock_guard lock(mutex_);
 			opened_.erase(nqn);
 		}
-		if (!fs::is_directory(subsystem, ignored))
+		if (!has_subsystem(nqn))
 			return;
 		close(nqn);
 		for (const std::string &number : names_in(subsystem / "namespaces", ignored)) {

@@ -65,6 +65,7 @@ private:
 	void make_owned(const std::filesystem::path &path);
 	void remove_made() noexcept;
 	std::string open_port(const std::string &number);
+	bool has_subsystem(const std::string &nqn) const;
 	void close(const std::string &nqn) noexcept;
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
