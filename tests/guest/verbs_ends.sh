@@ -9,11 +9,13 @@ what_returns() {
 	read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
 }
 
-# post PORT: a process posts WRITEs to the end that serves there, until one of them fails. What it prints is in /tmp/busy.
+# post PORT DESCRIPTION: a process posts WRITEs to the end that serves there, until one of them fails; returns when they are under way.
+# What it prints is in /tmp/busy.
 post() {
 	: >/tmp/busy # before the process begins there is what the last one printed
 	verbs busy 127.0.0.1 "$1" "$verbs_device" >/tmp/busy &
 	busy=$!
+	check "$2: work requests are under way" soon 60 grep -qx busy /tmp/busy
 }
 
 # one_killed: kills the serving end under WRITEs of the other
@@ -21,8 +23,7 @@ one_killed() {
 	local serving busy
 	verbs serve 4795 "$verbs_device" &
 	serving=$!
-	post 4795
-	check "one end is killed: work requests are under way" soon 60 grep -qx busy /tmp/busy
+	post 4795 "one end is killed"
 	kill -9 $serving
 	wait $serving 2>/dev/null
 	wait $busy
@@ -49,8 +50,7 @@ killed() {
 	local serving busy command=''
 	verbs serve 4793 "$verbs_device" &
 	serving=$!
-	post 4793
-	check "$1: work requests are under way" soon 60 grep -qx busy /tmp/busy
+	post 4793 "$1"
 	if [ $# -gt 1 ]; then
 		"${@:2}" &
 		command=$!
@@ -66,8 +66,7 @@ killed() {
 link_goes() {
 	local busy
 	verbs serve 4794 "$verbs_device" &
-	post 4794
-	check "the link goes: work requests are under way" soon 60 grep -qx busy /tmp/busy
+	post 4794 "the link goes"
 	ip link set "$verbs_netdev" down
 	wait $busy
 	# Soft-RoCE reports requests that it could not send as flushed.

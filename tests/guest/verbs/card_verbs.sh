@@ -30,8 +30,7 @@ card_goes() {
 	idle=$!
 	verbs serve 4796 dmacard0 &
 	serving=$!
-	post 4796
-	check "$1: work requests are under way" soon 60 grep -qx busy /tmp/busy
+	post 4796 "$1"
 	"${@:2}" &
 	going=$!
 	check "$1: it does not wait for the programs" soon 30 ended $going

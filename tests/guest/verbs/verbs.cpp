@@ -547,10 +547,12 @@ void queue_fails(Ends &ends)
 	right(ends, rdma_read, page, 0, mib);
 }
 
-/// The GPU goes at both ends if both are in this guest, otherwise ours. Requests under way: WRITEs, or READs into ours.
+/// The GPU, which may have gone before and come again, goes at both ends if both are in this guest, otherwise ours. Requests under way:
+/// WRITEs, or READs into ours.
 void gpu_goes(Ends &ends, const Verb &verb, const std::string &what, const std::function<bool()> &event,
 	      seconds later = seconds(0))
 {
+	ends.renew();
 	cuts(ends, verb, what, {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR}, event, later);
 	const bool to_ours = verb.opcode == IBV_WR_RDMA_READ;
 	// Another guest's GPU is still there, and what that end has already received is stored soon.
@@ -576,22 +578,22 @@ void gpus_go(Ends &ends, const std::string &gpu)
 		gpu_goes(ends, verb, "the GPU is unbound",
 			 [&] { return guest::put("/sys/bus/pci/drivers/peerdma/unbind", gpu); });
 		report(!guest::bind_and_publish(gpu, 0), "it is published again, with the old regions still there");
-		if (verb.opcode == IBV_WR_RDMA_READ)
-			ends.renew();
 	}
 	if (!guest::hotplugs()) {
 		tap::skip("the GPU is unplugged", "pciehp: its locks (Documentation/upstream/pciehp-reset-lock), and "
 						  "the slot's button on a realtime kernel");
 		return;
 	}
-	ends.renew();
 	const auto unplug = [] { return guest::unplug(), true; };
-	gpu_goes(ends, rdma_read, "the GPU is unplugged", unplug, seconds(30));
-	report(guest::within(seconds(30), [&] { return !std::filesystem::exists("/sys/bus/pci/devices/" + gpu); }),
-	       "the GPU is unplugged: the kernel lets it go");
-	guest::plug_in();
-	report(guest::within(seconds(60), [&] { return !guest::bind_and_publish(gpu, 0); }),
-	       "the GPU is plugged in and published again, with the old regions still there");
+	for (const auto &verb : {rdma_read, rdma_write}) {
+		gpu_goes(ends, verb, "the GPU is unplugged", unplug, seconds(30));
+		report(guest::within(seconds(30),
+				     [&] { return !std::filesystem::exists("/sys/bus/pci/devices/" + gpu); }),
+		       "the GPU is unplugged: the kernel lets it go");
+		guest::plug_in();
+		report(guest::within(seconds(60), [&] { return !guest::bind_and_publish(gpu, 0); }),
+		       "the GPU is plugged in and published again, with the old regions still there");
+	}
 }
 
 /// Endless WRITEs for tests that break something; prints when they have started.
