@@ -9,6 +9,7 @@ bypass the page cache ("direct" at the end) have their own table, and PICTURE-di
 """
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import sys
@@ -30,8 +31,9 @@ def library(word: str) -> str:
     return "" if "/" not in word else "theirs" if "cuda" in word or "nvidia" in word else "ours"
 
 
+@functools.cache
 def samples(path: Path, direct: bool) -> Samples:
-    """By row and library, in the order of the rounds."""
+    """By row and library, in the order of the rounds. The file is read once."""
     found: Samples = defaultdict(lambda: defaultdict(list))
     for line in path.read_text().splitlines():
         word, _, text = line.partition(" ")

@@ -8,6 +8,7 @@ They are made from the headers of the tests.
 """
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -80,6 +81,7 @@ FEATURES = (
 )
 
 
+@functools.cache
 def guest_tests() -> dict[str, run.lab.Test]:
     return {test.name: test for test in run.guest_tests()}
 

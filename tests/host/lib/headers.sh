@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# tier: check
 #
 # Every public header compiles on its own, with strict warnings, from the tree and from where make install puts it.
 . "$(dirname "$0")/../tap.sh"

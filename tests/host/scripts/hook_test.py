@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
+# tier: check
 """scripts/hooks.sh and scripts/pre-commit.sh, the git hook that `make hooks` offers, in a repository of their own."""
 from __future__ import annotations
 
