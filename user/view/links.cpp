@@ -41,6 +41,7 @@ public:
 			::close(fd_);
 	}
 	int get() const { return fd_; }
+	int release() { return std::exchange(fd_, -EBADF); }
 
 private:
 	int fd_ = -EBADF;
@@ -97,18 +98,19 @@ public:
 		return at_.get() < 0 ? at_.get() : 0;
 	}
 
-	// By its name, so that a file server is asked whether it is that file still. Returns a descriptor or -errno.
+	// By its name, so that a file server is asked whether it is that file still. What is not a regular file is not opened: a driver may
+	// do something then, and a terminal may become the service's. Returns a descriptor or -errno.
 	int open() const
 	{
-		constexpr int how = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-		const int fd = ::openat(parent_.get(), name_.c_str(), how);
-		if (fd < 0)
-			return -errno;
-		if (const int error = check_owners(fd)) {
-			::close(fd);
+		constexpr int how = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+		if (const int error = check(at_.get()))
 			return error;
-		}
-		return fd;
+		Fd file(::openat(parent_.get(), name_.c_str(), how));
+		if (file.get() < 0)
+			return file.get();
+		// It may be another one meanwhile.
+		const int error = check(file.get());
+		return error ? error : file.release();
 	}
 
 private:
@@ -133,7 +135,7 @@ private:
 		return 0;
 	}
 
-	int check_owners(int fd) const
+	int check(int fd) const
 	{
 		struct stat st = {};
 		if (::fstat(fd, &st) < 0)
@@ -141,7 +143,7 @@ private:
 		for (const uid_t owner : owners_)
 			if (owner != 0 && owner != st.st_uid)
 				return -EPERM;
-		return 0;
+		return S_ISREG(st.st_mode) ? 0 : -EINVAL;
 	}
 
 	Fd at_, parent_; // parent_: where name_ led to at_

@@ -10,8 +10,9 @@
 namespace view
 {
 
-// For reading, without waiting for the writer of a FIFO. Returns a descriptor, or -errno; -EPERM: a link's owner is neither root nor the
-// file's; -ELOOP: too many links, or one of those in /proc that lead elsewhere than they say.
+// For reading. Returns a descriptor, or -errno; -EPERM: a link's owner is neither root nor the file's; -EINVAL: not a regular file;
+// -EAGAIN: somebody has a lease on it, for which the kernel has asked now; -ELOOP: too many links, or one of those in /proc that lead
+// elsewhere than they say.
 int open_by_links(const std::string &path);
 
 } // namespace view

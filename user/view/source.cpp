@@ -62,6 +62,11 @@ public:
 					"{}: a symbolic link in the path is owned by neither root nor the file's owner",
 					name_),
 				EPERM);
+		if (fd_ == -EINVAL)
+			throw SourceError(fmt::format("{}: not a regular file", name_), EINVAL);
+		if (fd_ == -EAGAIN)
+			throw SourceError(fmt::format("{}: another program or file server has a lease on it", name_),
+					  EAGAIN);
 		if (fd_ < 0)
 			fail(name_, "cannot be opened", -fd_);
 		struct statx st;
@@ -69,10 +74,6 @@ public:
 			const int error = errno;
 			::close(fd_);
 			fail(name_, "cannot be opened", error);
-		}
-		if (!S_ISREG(st.stx_mode)) {
-			::close(fd_);
-			throw SourceError(fmt::format("{}: not a regular file", name_), EINVAL);
 		}
 		opened_ = identity_of(st);
 		struct statfs fs = {};

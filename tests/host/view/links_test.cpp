@@ -3,12 +3,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -60,8 +62,6 @@ TEST_F(Links, OpensWhatAPathLeadsTo)
 	EXPECT_EQ(open("../a"), 0);
 	EXPECT_EQ(open("more/../../again/../../a"), 0);
 	fs::current_path(before);
-	EXPECT_EQ(open(folder), 0) << "a directory, which the caller refuses";
-	EXPECT_EQ(open("/"), 0);
 }
 
 TEST_F(Links, SaysWhyNot)
@@ -78,6 +78,30 @@ TEST_F(Links, SaysWhyNot)
 	EXPECT_EQ(open(""), -ENOENT);
 	EXPECT_EQ(open("/proc/self/root/etc/passwd"), -ELOOP);
 	EXPECT_EQ(open(folder / "a/."), -ENOTDIR);
+	EXPECT_EQ(open(folder), -EINVAL);
+	EXPECT_EQ(open("/"), -EINVAL);
+	EXPECT_EQ(open("/dev/null"), -EINVAL);
+	ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+	EXPECT_EQ(open(folder / "fifo"), -EINVAL);
+}
+
+// A service under systemd leads a session without a terminal: one that it opened would become its own, and send it signals.
+TEST_F(Links, OpensNoTerminal)
+{
+	const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (master < 0 || ::grantpt(master) < 0 || ::unlockpt(master) < 0)
+		GTEST_SKIP() << "no terminals";
+	const fs::path terminal = link(::ptsname(master), "terminal");
+	const pid_t child = ::fork();
+	if (child == 0) {
+		::setsid();
+		const int got = view::open_by_links(terminal);
+		::_exit(got == -EINVAL && ::open("/dev/tty", O_RDWR) < 0 && errno == ENXIO ? 0 : 1);
+	}
+	int status = -1;
+	EXPECT_EQ(::waitpid(child, &status, 0), child);
+	EXPECT_EQ(status, 0);
+	::close(master);
 }
 
 TEST_F(Links, OfAnotherUserLeadToHisFilesOnly)
