@@ -37,6 +37,8 @@ constexpr int saves_share = 20;
 constexpr auto least_patience = std::chrono::milliseconds(100);
 
 constexpr auto tried_again_every = std::chrono::seconds(2);
+constexpr auto lease_patience =
+	std::chrono::seconds(50); // the kernel takes a lease away after 45 s: /proc/sys/fs/lease-break-time
 constexpr const char *not_saved = "not saved: a service that is killed now has to scan again, and makes a fresh device";
 constexpr const char *not_ended = "withdrawn, but not ended yet: a read of its files has not been answered";
 constexpr const char *index_prefix = ".index-";
@@ -1029,14 +1031,35 @@ void Service::check_header(uint64_t bytes) const
 				    bytes >> 10, options_.max_header >> 10));
 }
 
+// On the view's thread. Returns nothing if it was stopped. Whoever has a lease on a file, as a file server has for its clients, is asked by
+// the first try to give it back.
+std::unique_ptr<view::Source> Service::open(Published &view, const std::string &path)
+{
+	const Clock::time_point last = Clock::now() + lease_patience;
+	while (!view.stop) {
+		try {
+			return view.conf.compressed ? view::open_compressed(path, decompressors_) :
+						      view::open_plain(path);
+		} catch (const view::SourceError &error) {
+			if (error.error != EAGAIN || Clock::now() >= last)
+				throw;
+		}
+		has_started(view);
+		std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	}
+	return nullptr;
+}
+
 // On the view's thread, until it is published or stopped.
 Service::Unsaved Service::scan(Published &view)
 {
 	const std::string &name = view.conf.name;
 	std::vector<std::unique_ptr<view::Source>> sources;
-	for (const std::string &path : view::expand(view.conf.files))
-		sources.push_back(view.conf.compressed ? view::open_compressed(path, decompressors_) :
-							 view::open_plain(path));
+	for (const std::string &path : view::expand(view.conf.files)) {
+		sources.push_back(open(view, path));
+		if (!sources.back())
+			return {};
+	}
 	std::optional<view::Sequence> sequence;
 	const Stoppable stoppable(view, sources);
 	if (!index(view, sources))

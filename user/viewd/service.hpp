@@ -165,6 +165,7 @@ private:
 	void wait_for_others(Published &view);
 	// The files of the folder that could not be written: their kinds and texts.
 	using Unsaved = std::vector<std::pair<std::string, std::string>>;
+	std::unique_ptr<view::Source> open(Published &view, const std::string &path);
 	Unsaved scan(Published &view);
 	std::unique_ptr<BlockDevice> serve(Published &view, uint32_t header_sum);
 	void finish_later(Published &view, const Unsaved &unsaved);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -1205,6 +1207,24 @@ TEST_F(ViewService, EndsWhileItScans)
 	}
 	begin();
 	EXPECT_EQ(settled("v")["state"], "published");
+}
+
+// As a file server has that the file was written through.
+TEST_F(ViewService, PublishesAFileOnceItsLeaseIsGivenBack)
+{
+	const auto before = std::signal(SIGIO, SIG_IGN);
+	const std::string path = write("a", tokens(1000, 17));
+	const int holder = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+	if (::fcntl(holder, F_SETLEASE, F_WRLCK) < 0)
+		GTEST_SKIP() << "this file system has no leases";
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	std::this_thread::sleep_for(300ms);
+	EXPECT_EQ(view_of("v")["state"], "scanning") << view_of("v")["error"];
+	EXPECT_EQ(::fcntl(holder, F_SETLEASE, F_UNLCK), 0);
+	EXPECT_EQ(settled("v")["state"], "published");
+	::close(holder);
+	std::signal(SIGIO, before);
 }
 
 TEST_F(ViewService, WithdrawnWhileItScansItLeavesNothing)
