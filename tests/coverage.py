@@ -4,7 +4,7 @@
 
 Environment: K, T, GROUP as for `make check`. Tests run on a kernel with gcov that otherwise equals the plain one.
 Tests for a debug kernel only run on the debug kernel, which has gcov as well; tests that cover more there run on
-both ("# coverage: gcov debug" in their header). --json FILE writes the counts. A line that no test runs needs an
+both ("# coverage: gcov debug" in their header), those that do not use the module on neither ("# coverage: none"). --json FILE writes the counts. A line that no test runs needs an
 entry in tests/coverage.reasons:
 
     FILE | FUNCTION[: REGEX] | why no test runs it

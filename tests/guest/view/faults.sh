@@ -3,6 +3,7 @@
 # What happens to the files of a view that peerdma-viewd serves: cut, replaced, grown, unreadable in the middle, other values. Reads fail
 # at the place, with a name for it; each element that comes is right.
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all

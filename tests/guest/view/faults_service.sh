@@ -3,6 +3,7 @@
 # peerdma-viewd with compressed files, whole and cut; without memory; killed while it scans; and with files that were unmounted. Each
 # element that comes is right; what cannot be read is an error that is named; nothing waits for ever.
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all

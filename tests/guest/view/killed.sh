@@ -3,6 +3,7 @@
 # peerdma-viewd killed at any time: while it scans, makes devices, takes over those that were left, or removes them. The next one has
 # each view with the right elements, and no device besides.
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all

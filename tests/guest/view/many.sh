@@ -3,6 +3,7 @@
 # 1,000 views: all are published, by files and SIGHUP; each has its elements; all are withdrawn. No kernel of the lab
 # has the limit of 64 devices for root any more (Linux 6.15, and 6.12 by its stable releases).
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all

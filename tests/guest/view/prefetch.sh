@@ -3,6 +3,7 @@
 # peerdma-viewd on a drive with added latency (dm-delay), cold: sequential reads of a view, and reads in an order that it was told,
 # take less time with prefetch than without; its memory stays within its bound, also with the streams of 64 readers at once.
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all

@@ -3,6 +3,7 @@
 # peerdma-viewd with a drive that stops answering: views of other files are read and published, its own is withdrawn, and the service
 # ends, while reads of the drive wait. Once it answers all is as before.
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all

@@ -4,6 +4,7 @@
 # With the options of /etc/default it exports its view by TCP, within what the unit lets it write to. The lab's kernels have neither
 # seccomp nor filters of devices, so those lines of the unit are not tested.
 # group: view
+# coverage: none
 # topologies: switch
 # variants: plain
 # tier: all
