@@ -37,8 +37,8 @@ constexpr int saves_share = 20;
 constexpr auto least_patience = std::chrono::milliseconds(100);
 
 constexpr auto tried_again_every = std::chrono::seconds(2);
-constexpr auto lease_patience =
-	std::chrono::seconds(50); // the kernel takes a lease away after 45 s: /proc/sys/fs/lease-break-time
+// The kernel takes a lease away after 45 s, unless /proc/sys/fs/lease-break-time says otherwise.
+constexpr auto lease_patience = std::chrono::seconds(50);
 constexpr const char *not_saved = "not saved: a service that is killed now has to scan again, and makes a fresh device";
 constexpr const char *not_ended = "withdrawn, but not ended yet: a read of its files has not been answered";
 constexpr const char *index_prefix = ".index-";
