@@ -42,7 +42,8 @@ RUNS = BUILD / "lab"  # where -o of a command may be
 QEMU = "qemu-system-x86_64"
 MIB = 1 << 20
 # The newest first, which is K's default.
-KERNELS = tuple(line.split()[1] for line in (ROOT / "qemu/kernels.tbl").read_text().splitlines() if line.startswith("kernel "))
+KERNELS_TABLE = (ROOT / "qemu/kernels.tbl").read_text()
+KERNELS = tuple(line.split()[1] for line in KERNELS_TABLE.splitlines() if line.startswith("kernel "))
 NEWEST, OLDEST = KERNELS[0], KERNELS[-1]
 BY_AGE = {"newest": NEWEST, "oldest": OLDEST}  # for headers of tests
 SLOW = ("debug", "kcsan", "rt")  # builds with more checks, qemu/NAME.config; gcov only counts lines: make coverage
@@ -69,6 +70,32 @@ class LabError(Exception):
     """The lab itself cannot run. Reported to the user; not a verdict."""
 
 
+@dataclass(frozen=True)
+class Lack:
+    """An ability that some kernels lack."""
+    kernels: frozenset[str]
+    why: str
+
+
+def lacks_of(table: str, kernels: Sequence[str]) -> dict[str, Lack]:
+    """The table's lines "lacks WORD KERNELS WHY", by word."""
+    found = {}
+    for line in table.splitlines():
+        if not line.startswith("lacks "):
+            continue
+        _, word, names, why = [*line.split(None, 3), "", "", ""][:4]
+        lacking = frozenset() if names == "-" else frozenset(names.split(","))
+        if unknown := sorted(lacking - set(kernels)):
+            raise LabError(f"qemu/kernels.tbl: lacks {word}: {unknown[0]!r}: expected -, or of {', '.join(kernels)}")
+        if not why or word in found:
+            raise LabError(f"qemu/kernels.tbl: lacks {word}: {'a second line' if why else 'no reason'}: expected one line, WORD KERNELS WHY")
+        found[word] = Lack(lacking, why)
+    return found
+
+
+LACKS = lacks_of(KERNELS_TABLE, KERNELS)
+
+
 # --- What to boot ---------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
@@ -84,6 +111,11 @@ class Kernel:
     @property
     def slow(self) -> bool:
         return self.variant in SLOW
+
+    @property
+    def lacks(self) -> str:
+        """For `lacks` of lib.sh: lines "WORD WHY"."""
+        return "".join(f"{word} {lack.why}\n" for word, lack in LACKS.items() if self.k in lack.kernels)
 
     @property
     def module(self) -> Path:
@@ -160,7 +192,15 @@ class Test:
 
     def is_on(self, k: str) -> bool:
         """Whether a kernel runs it."""
-        return k in self.kernels("kernels", k)
+        return k in self.kernels("kernels", k) and not self.lacking(k)
+
+    def lacking(self, k: str) -> list[str]:
+        """What it wants and a kernel lacks: keys of LACKS."""
+        return [word for word in self.words("wants") if k in LACKS[word].kernels]
+
+    def why_not_on(self, k: str) -> str:
+        """Why a kernel does not run it."""
+        return "; ".join(LACKS[word].why for word in self.lacking(k)) or self.notes["because"]
 
     def is_long(self, k: str, variant: str, key: str = "long") -> bool:
         """Whether it is left out there unless it is asked for. plain: on each kernel. The key "longer": with SHORT=2 only."""
@@ -193,9 +233,10 @@ class Test:
                 break
             if found := re.match(r"# ([a-z-]+): (.*)", line):
                 notes[found[1]] = found[2].strip()
-        for key, known in (("kernels", KERNELS), *((key, (*KERNELS, "plain", "debug")) for key in ("long", "longer"))):
-            if unknown := [word for word in notes.get(key, "").split() if word not in (*BY_AGE, *known)]:
-                raise LabError(f"{path}: # {key}: {unknown[0]}: expected {', '.join((*BY_AGE, *known))}")
+        names = (*BY_AGE, *KERNELS)
+        for key, known in (("kernels", names), ("wants", tuple(LACKS)), *((key, (*names, "plain", "debug")) for key in ("long", "longer"))):
+            if unknown := [word for word in notes.get(key, "").split() if word not in known]:
+                raise LabError(f"{path}: # {key}: {unknown[0]}: expected {', '.join(known)}")
         return cls(path.resolve(), notes)
 
 
@@ -737,7 +778,8 @@ class Boot:
             sparse(guest.path(gpu), MORE_GPU_MIB)
         job = guest.out / "job.env"
         values = {
-            "LAB_K": guest.kernel.k, "LAB_OLDEST": OLDEST, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
+            "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
+            "LAB_LACKS": guest.kernel.lacks,
             "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
             "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.nvme_disks),
             "LAB_GCOV": os.environ.get("PEERDMA_GCOV", ""), **guest.env,

@@ -300,7 +300,7 @@ class Choice:
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a selected test is skipped, or ""."""
         if not test.is_on(k):
-            return f"not for {k}: {test.notes['because']}"
+            return f"not for {k}: {test.why_not_on(k)}"
         command = f"make check K={k}{' DEBUG=1' if variant == 'debug' else ''} TEST={test.name}"
         if self.short and variant == "debug" and not set(DEBUG_TOPOLOGIES) & set(test.words("topologies")):
             return f"its topology: {command}"
@@ -337,8 +337,8 @@ def guest_tests() -> list[lab.Test]:
     for test in tests:
         if not test.words("group") or not test.words("topologies"):
             raise lab.LabError(f"{test.path} does not say its group and topologies")
-        if test.words("kernels") and "because" not in test.notes:
-            raise lab.LabError(f"{test.path} does not say why it is not for every kernel")
+        if bool(test.words("kernels")) != ("because" in test.notes):
+            raise lab.LabError(f"{test.path}: # kernels and # because: expected both or neither")
         for name in test.words("topologies"):
             lab.Topology.load(name)
         if odd := set(test.words("check")) - set(test.words("topologies")):

@@ -4,7 +4,8 @@
 #
 #   # group: io                     GROUP=io selects it
 #   # topologies: switch rp         files of qemu/topo
-#   # kernels: newest               optional, all if absent; with "# because:"
+#   # wants: nvme-rdma-p2p          optional: what a kernel must not lack (qemu/kernels.tbl)
+#   # kernels: newest               optional, all if absent, for another reason; with "# because:"
 #   # variants: plain debug         optional, both if absent
 #   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands; skipped if one is missing
 #   # timeout: 60                   optional, seconds
@@ -12,7 +13,7 @@
 #   # tier: quick debug             optional: quick: also in check-quick; debug: in make check also on the debug kernel;
 #                                   all: only in check-all
 #
-# lab.py's environment: LAB_K LAB_OLDEST LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
+# lab.py's environment: LAB_K LAB_LACKS LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u
 # shellcheck disable=SC2034 # used by the tests
 mib=1048576
@@ -167,7 +168,14 @@ without_memory() {
 	return $status
 }
 
-# --- What the kernel has. Where none of these tells kernels apart, a test compares LAB_K and LAB_OLDEST.
+# --- What the kernel has. Where none of the probes tells kernels apart, the table of kernels does.
+# lacks WORD: as a line "lacks" of qemu/kernels.tbl says; $lack is why
+lacks() {
+	local word
+	# shellcheck disable=SC2034 # used by the tests
+	while read -r word lack && [ "$word" != "$1" ]; do :; done <<<"$LAB_LACKS"
+	[ "$word" = "$1" ]
+}
 has_option() { grep -q "^$1=[ym]$" "$LAB_KERNEL/config"; }
 # has_function NAME: in the kernel or in a loaded module
 has_function() { grep -q " $1\b" /proc/kallsyms; }

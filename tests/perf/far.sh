@@ -68,8 +68,7 @@ ip link del veth0
 
 card_begins 10.9.1.1
 insert peerdma_rdma peerdma_nfs
-# 6.12 refuses the first: nvme-rdma announces no peer-to-peer DMA.
-[ "$LAB_K" = "$LAB_OLDEST" ] || bench_nvme nvme_card 10.9.1.1
+lacks nvme-rdma-p2p || bench_nvme nvme_card 10.9.1.1
 bench_nfs nfs_card 10.9.1.1
 rmmod peerdma_nfs peerdma_rdma
 cards_end

@@ -30,7 +30,7 @@ check "host memory: written and read" pattern compare "$disk" 0 $mib pattern:3
 check "host memory: the target has it" pattern compare "$far" 0 $mib pattern:3
 insert peerdma_rdma
 reason=$(verdict "$disk" reason)
-if [ "$LAB_K" = "$LAB_OLDEST" ]; then
+if lacks nvme-rdma-p2p; then
 	same "nvme-rdma does not announce peer-to-peer DMA" QUEUE "$reason"
 elif [ "$LAB_TOPOLOGY" = rp-intel ]; then
 	same "the host bridge is not trusted" DISTANCE "$reason"

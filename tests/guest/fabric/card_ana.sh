@@ -6,8 +6,7 @@
 # distance of each.
 # group: rdma
 # topologies: bridges
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # tier: all
 # variants: plain
 # needs: rdma

@@ -4,8 +4,7 @@
 # (tests/kmod/dmacard_rdma.h), set up as in card_io.sh.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # tier: all
 # boot: fuzz
 # variants: debug

@@ -4,8 +4,7 @@
 # (tests/kmod/dmacard_rdma.h), both ends in this guest: as on the drive itself, bytes go direct. With those that demand it, which fabric_io.sh leaves out.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # variants: plain
 # needs: rdma udevadm CONFIG_MEMCG CONFIG_KPROBES
 # timeout: 1200

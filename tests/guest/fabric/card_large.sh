@@ -4,8 +4,7 @@
 # bytes (tests/kmod/dmacard_rdma.h). It sets the disk's queue, which with NVMe multipath is a path's: the kernel knows none here.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # tier: all
 # boot: large
 # variants: plain

@@ -5,8 +5,7 @@
 # the card and of the drive: card_ways.sh.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # variants: plain debug
 # needs: rdma CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup
 # timeout: 900

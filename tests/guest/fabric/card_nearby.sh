@@ -5,8 +5,7 @@
 # group: rdma
 # topologies: far
 # tier: all
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # variants: plain debug
 # needs: rdma CONFIG_OVERLAY_FS
 # timeout: 180

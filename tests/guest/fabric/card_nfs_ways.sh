@@ -5,8 +5,7 @@
 # nothing reaches the GPU's memory, or is fetched from it, afterwards. Server and client in this guest. With soft-RoCE: ways.sh.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: xprtrdma of 6.12 may never release a device by which it connects (nfs_ways)
+# wants: xprtrdma-release
 # variants: plain debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 700

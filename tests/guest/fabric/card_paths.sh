@@ -45,8 +45,8 @@ wipefs -qa "$drive"
 rmmod peerdma_nfs
 
 # --- NVMe over RDMA: paths of one disk
-if [ "$LAB_K" = "$LAB_OLDEST" ]; then
-	skip "paths of NVMe over RDMA" "nvme-rdma announces no peer-to-peer DMA before 7.1"
+if lacks nvme-rdma-p2p; then
+	skip "paths of NVMe over RDMA" "$lack"
 else
 	target far "$drive"
 	port 1 far rdma ipv4 $near_ip

@@ -5,8 +5,7 @@
 # NFS that it cannot see the device.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # tier: all
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld

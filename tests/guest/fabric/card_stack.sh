@@ -4,8 +4,7 @@
 # (tests/kmod/dmacard_rdma.h), and over one beside a drive of this machine: fabric_stack.sh, where every byte goes direct.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # variants: plain
 # needs: rdma
 # timeout: 300

@@ -5,8 +5,7 @@
 # and nothing reaches the GPU's memory, or is fetched from it, afterwards. Both ends in this guest.
 # group: rdma
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # variants: plain debug
 # needs: rdma
 # timeout: 900

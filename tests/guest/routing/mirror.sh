@@ -29,7 +29,7 @@ for level in raid1 raid10; do
 	check "$level: nor to the far one" host compare disk1 0 65536 byte:17
 
 	got=$(plain_odirect /dev/md0 8192 34)
-	if [ "$LAB_K" = "$LAB_OLDEST" ]; then
+	if lacks md-p2p; then
 		same "$level: on $LAB_K md takes no plain O_DIRECT of such memory at all" -$EREMOTEIO "$got"
 		check "$level: the near leg is as it was" host compare disk0 0 65536 byte:17
 	else

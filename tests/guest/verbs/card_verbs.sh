@@ -70,7 +70,7 @@ card_comes() {
 
 # refused DEVICE: no region of the GPU's memory for the last card, which is this device
 refused() {
-	relay verbs refused "$1" DISTANCE "$([ "$LAB_K" = "$LAB_OLDEST" ] && echo no || echo yes)"
+	relay verbs refused "$1" DISTANCE "$(lacks rdma-on-demand && echo no || echo yes)"
 	check "$1: the kernel's log says why" grep -q "$card cannot import buffer.*knows no PCI route" <(dmesg)
 }
 

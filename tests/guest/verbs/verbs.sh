@@ -35,9 +35,9 @@ watched() {
 	done
 }
 
-if ! has_option CONFIG_INFINIBAND_ON_DEMAND_PAGING; then
+if lacks rdma-on-demand; then
 	relay verbs refused rxe0 VERBS_DEVICE no
-	skip "WRITE, READ, SEND; what goes away under them; perftest" "memory regions on demand are right from 6.16 on"
+	skip "WRITE, READ, SEND; what goes away under them; perftest" "$lack"
 elif [ "$LAB_VARIANT" = debug ]; then
 	skip "all of WRITE, READ, SEND; perftest" "of these the plain kernel sees all: here is what breaks"
 	asked break

@@ -5,8 +5,7 @@
 # group: rdma
 # topologies: rp
 # tier: all
-# kernels: newest
-# because: memory regions over proxies, which are refused before 6.16
+# wants: rdma-on-demand
 # variants: plain
 # peer: gpu edu
 # needs: rdma

@@ -5,8 +5,7 @@
 # element compared by the host.
 # group: view
 # topologies: disks
-# kernels: newest
-# because: nvme-rdma announces no peer-to-peer DMA before 7.1
+# wants: nvme-rdma-p2p
 # variants: plain
 # tier: all
 # needs: CONFIG_BLK_DEV_UBLK rdma

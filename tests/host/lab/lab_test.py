@@ -330,6 +330,32 @@ def headers_name_kernels_by_age() -> None:
         for header in ("long: 6.1", "long: eldest", "kernels: plain", "long: oldest,debug"):
             said = refused(lambda h=header: test(h))
             assert f"# {header.split()[0]} {header.split()[1]}: expected newest, oldest, " in said, said
+        said = refused(lambda: test("wants: md-p2p nvme"))
+        assert said.endswith(f"# wants: nvme: expected {', '.join(lab.LACKS)}"), said
+
+
+def what_kernels_lack_is_in_their_table() -> None:
+    def of(*lines: str) -> dict[str, lab.Lack]:
+        return lab.lacks_of("\n".join(lines), ("3.0", "2.0"))
+    assert of("# lacks x", "kernel 3.0", "lacks  a  2.0  no a, before 2.5", "lacks b - no b", "lacks c 3.0,2.0 no c") == {
+        "a": lab.Lack(frozenset({"2.0"}), "no a, before 2.5"), "b": lab.Lack(frozenset(), "no b"), "c": lab.Lack(frozenset({"2.0", "3.0"}), "no c")}
+    for lines, said in ((["lacks a 2.1 why"], "lacks a: '2.1': expected -, or of 3.0, 2.0"), (["lacks a 2.0"], "lacks a: no reason: expected"),
+                        (["lacks a - why", "lacks a 2.0 why"], "lacks a: a second line: expected")):
+        assert said in refused(lambda given=lines: of(*given)), lines
+    # A guest asks for words of the table only, and each word is asked for.
+    scripts = [path for folder in ("guest", "peer", "perf") for path in (lab.ROOT / "tests" / folder).rglob("*.sh")]
+    asked = {word for path in scripts for word in re.findall(r"(?:^|if|[;&|!(])\s*lacks ([\w-]+)|^# wants: (.*)", path.read_text(), re.M)}
+    assert {word for pair in asked for words in pair for word in words.split()} == set(lab.LACKS), asked
+
+
+def a_guest_is_told_what_its_kernel_lacks() -> None:
+    function = re.search(r"^lacks\(\) \{.*?^\}", (lab.ROOT / "tests/guest/lib.sh").read_text(), re.M | re.S)
+    assert function
+    for k in lab.KERNELS:
+        for word, lack in lab.LACKS.items():
+            done = subprocess.run(["bash", "-uc", f'{function[0]}\nlacks {word} && echo "$lack"'], capture_output=True, text=True,
+                                  env=os.environ | {"LAB_LACKS": lab.Kernel(k, "plain", Path()).lacks})
+            assert (done.stdout, done.stderr) == (f"{lack.why}\n" if k in lack.kernels else "", ""), (k, word, done)
 
 
 def variants() -> None:
@@ -433,7 +459,8 @@ TESTS: list[Callable[[], None]] = [
     skips, what_comes_soon_is_asked_for_again_though_the_clock_went_on,
     a_test_finds_no_file_of_another, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees,
     a_guest_has_its_folder_for_itself, a_guest_that_looks_at_a_process_reads_what_it_means_to, end_checks, splats_found, quiet_lines, known_splats,
-    races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age, variants, archive, topologies, a_guest_test_is_found_by_its_name,
+    races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age,
+    what_kernels_lack_is_in_their_table, a_guest_is_told_what_its_kernel_lacks, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
     of_the_jobs_that_wait_the_longest_begins_first]
 

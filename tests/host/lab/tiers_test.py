@@ -121,6 +121,27 @@ def without_a_debug_kernel_check_names_what_builds_it() -> None:
     assert len(reasons) == 1 and f"qemu/kernel.sh path {run.NEWEST} debug" in reasons[0], reasons
 
 
+def a_third_kernel_runs_what_it_does_not_lack() -> None:
+    k, card_io = f"{run.OLDEST}0", run.lab.Test.named("card_io")
+    every = choice("all")
+
+    def on_it() -> dict[str, bool]:
+        return {test.name: test.is_on(k) for test in run.guest_tests()}
+    with mock.patch.object(run.lab, "KERNELS", (run.NEWEST, k, run.OLDEST)):
+        lacks_nothing = on_it()
+        assert lacks_nothing["card_io"] and not every.why_not(card_io, k, "plain")
+        assert not lacks_nothing["docs"]  # "kernels: newest"
+        for word, lack in run.lab.LACKS.items():
+            lacking = run.lab.LACKS | {word: run.replace(lack, kernels=lack.kernels | {k})}
+            with mock.patch.object(run.lab, "LACKS", lacking):
+                want = {test.name for test in run.guest_tests() if word in test.words("wants")}
+                assert on_it() == {name: on and name not in want for name, on in lacks_nothing.items()}, word
+                assert {every.why_not(run.lab.Test.named(name), k, "plain") for name in want} <= {f"not for {k}: {lack.why}"}, word
+    assert every.why_not(card_io, run.OLDEST, "plain") == f"not for {run.OLDEST}: {run.lab.LACKS['nvme-rdma-p2p'].why}"
+    docs = run.lab.Test.named("docs")
+    assert every.why_not(docs, run.OLDEST, "plain") == f"not for {run.OLDEST}: {docs.notes['because']}"
+
+
 def short_leaves_out_what_is_long() -> None:
     tests = {test.name: test for test in run.guest_tests()}
     left_out = guest_runs("all") - guest_runs("all", short=1)
@@ -511,7 +532,7 @@ def a_slot_is_not_given_to_a_job_that_was_ended() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
                       check_quick_needs_one_kernel_and_one_boot, all_has_each_test, each_unit_test_is_compiled,
-                      without_a_debug_kernel_check_names_what_builds_it, short_leaves_out_what_is_long,
+                      without_a_debug_kernel_check_names_what_builds_it, a_third_kernel_runs_what_it_does_not_lack, short_leaves_out_what_is_long,
                       the_shortest_leaves_each_test_somewhere, what_check_has_begins_first,
                       the_others_wait_for_them, after_the_limit_only_what_check_has_is_run,
                       a_failed_test_says_why, what_a_host_test_says_is_counted,
