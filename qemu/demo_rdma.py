@@ -202,9 +202,13 @@ def show_pair(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology)
             guest.path(disk).unlink()
 
 
+def card_ways(k: str) -> dict[str, Way]:
+    lacking = k in lab.LACKS["nvme-rdma-p2p"].kernels
+    return {name: way for name, way in CARD_WAYS.items() if name != "card-nvme" or not lacking}
+
+
 def show_card(path: Path, size: int, kernel: lab.Kernel) -> None:
-    # Older kernels' nvme-rdma announces no peer-to-peer DMA.
-    ways = {name: way for name, way in CARD_WAYS.items() if kernel.k == lab.NEWEST or name != "card-nvme"}
+    ways = card_ways(kernel.k)
     guest = lab.Guest(kernel, lab.Topology.load("disks"), [lab.Test.load(lab.ROOT / "qemu/demo-card-guest.sh")], OUT / "card",
                       trace=True, ready_made=True, patience=180,
                       env=env_of(size) | {"DEMO_WAYS": " ".join(name.removeprefix("card-") for name in ways)})
@@ -216,7 +220,7 @@ def show_card(path: Path, size: int, kernel: lab.Kernel) -> None:
         demo.put_on_ext4(path, guest.path("disk2"), 2 * (size // lab.MIB) + 128)
     print("==> booting one guest with the drives, the GPU and a card of the lab, whose own DMA engine moves the bytes", flush=True)
     if len(ways) < len(CARD_WAYS):
-        print(f"==> not by NVMe: nvme-rdma of {kernel.k} announces no peer-to-peer DMA", flush=True)
+        print(f"==> not by NVMe on {kernel.k}: {lab.LACKS['nvme-rdma-p2p'].why}", flush=True)
     witness = Witness(path, size, guest, guest, ways)
     judge(witness, asyncio.run(lab.boot(guest, demo.tell)))
     for disk in guest.topology.disks:

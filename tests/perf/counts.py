@@ -30,8 +30,6 @@ KIB, MIB = 1 << 10, 1 << 20
 # A direct read by NVMe over RDMA through a card that moves the bytes itself, against one into host memory by the same card: the most
 # that it may cost.
 CARD_LIMITS = {4 * KIB: 1.0, MIB: 0.10}
-# Kernels on which nvme-rdma announces no peer-to-peer DMA (before 7.1): they refuse such a read.
-REFUSING = ("6.12",)
 
 Key = tuple[str, int]  # metric, size
 
@@ -187,12 +185,6 @@ def far_changes(counts: Counts, kept: dict[Key, float]) -> list[str]:
     return [f"{name(key)} costs {now:.0f}, {change(now, kept[key])} than {kept[key]:.0f}"
             for key, now in counts.instructions.items()
             if key in kept and abs(now - kept[key]) > FAR_TOLERANCE * kept[key]]
-
-
-def card_limits(k: str, counts: Counts) -> list[Limit]:
-    """The limits of reads by a card. A kernel that refuses them has no such counts; elsewhere a count that is missing breaks its limit."""
-    limits = [Limit(k, "nvme_card_direct_read", size, "nvme_card_" + REFERENCE, size, ratio, True) for size, ratio in CARD_LIMITS.items()]
-    return [limit for limit in limits if k not in REFUSING or (limit.metric, limit.size) in counts.instructions]
 
 
 def judge_exact(counts: Counts, wanted: dict[Key, float]) -> Verdict:

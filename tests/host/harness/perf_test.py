@@ -95,7 +95,7 @@ def a_card_has_its_limits() -> None:
         return counts.Counts(counts.read_csv(counts.HERE / f"far-{k}.csv"))
 
     def states(kept: counts.Counts) -> list[str]:
-        return [bench.judged(kept, limit).split()[0] for limit in counts.card_limits(lab.NEWEST, kept)]
+        return [bench.judged(kept, limit).split()[0] for limit in bench.card_limits(lab.NEWEST)]
     kept = far(lab.NEWEST)
     assert states(kept) == ["holds"] * len(counts.CARD_LIMITS)
     kept.instructions["nvme_card_direct_read", counts.MIB] *= 2
@@ -105,7 +105,15 @@ def a_card_has_its_limits() -> None:
     kept = far(lab.NEWEST)
     del kept.instructions["nvme_card_direct_read", counts.MIB]
     assert states(kept) == ["holds", "BROKEN"], "what was not counted is good"
-    assert not counts.card_limits(lab.OLDEST, far(lab.OLDEST)), "what a kernel refuses is none"
+    lack = lab.LACKS["nvme-rdma-p2p"]
+    for k in lab.KERNELS:
+        counted = {key for key in far(k).instructions if key[0].startswith("nvme_card_")}
+        assert bool(bench.card_limits(k)) == bool(counted) == (k not in lack.kernels), k
+    # A third kernel has them, unless it lacks that too.
+    k = f"{lab.OLDEST}0"
+    assert len(bench.card_limits(k)) == len(counts.CARD_LIMITS)
+    with mock.patch.object(lab, "LACKS", lab.LACKS | {"nvme-rdma-p2p": replace(lack, kernels=lack.kernels | {k})}):
+        assert not bench.card_limits(k)
     assert counts.reference_of("nfs_card_direct_read_all") == "nfs_card_host_odirect_read_all"
 
 

@@ -9,8 +9,10 @@ import io
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Iterator
+from unittest import mock
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "qemu"), str(Path(__file__).resolve().parents[1])]
 import demo  # noqa: E402
@@ -125,6 +127,17 @@ def memory_that_was_not_filled_proves_nothing() -> None:
         raise AssertionError(s.said.getvalue())
 
 
+def a_kernel_shows_the_ways_that_it_does_not_lack() -> None:
+    without_nvme = {name: way for name, way in demo_rdma.CARD_WAYS.items() if name != "card-nvme"}
+    lack = lab.LACKS["nvme-rdma-p2p"]
+    for k in lab.KERNELS:
+        assert demo_rdma.card_ways(k) == (without_nvme if k in lack.kernels else demo_rdma.CARD_WAYS), k
+    k = f"{lab.OLDEST}0"
+    assert demo_rdma.card_ways(k) == demo_rdma.CARD_WAYS
+    with mock.patch.object(lab, "LACKS", lab.LACKS | {"nvme-rdma-p2p": replace(lack, kernels=lack.kernels | {k})}):
+        assert demo_rdma.card_ways(k) == without_nvme
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([what_was_moved_is_proven, the_first_ways_bytes_prove_nothing_of_the_second, bytes_that_the_card_did_not_move_are_not_its, what_came_beside_is_seen,
-                      memory_that_was_not_filled_proves_nothing]))
+                      memory_that_was_not_filled_proves_nothing, a_kernel_shows_the_ways_that_it_does_not_lack]))
