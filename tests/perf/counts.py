@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Iterable, Sequence
 
 HERE = Path(__file__).resolve().parent
+KERNELS_TABLE = HERE.parents[1] / "qemu/kernels.tbl"
 HEADERS = {"baseline": ("metric", "size", "instr_per_op"), "exact": ("count", "size", "per_op")}
 TOLERANCE = 0.03  # the difference between boots is smaller, that of a relevant change larger
 # The cost of host memory depends on the layout of its pages, which differs between boots.
@@ -90,14 +91,15 @@ def rings(k: str, what: str) -> tuple[Limit, ...]:
 
 
 # Like the baselines, by kernel.
-LIMITS = tuple(limit for k, *of_kernel in (("7.2", 1.00, True), ("6.12", 1.05, False))
-               for limit in limits_of(k, *of_kernel) + rings(k, "") + rings(k, "_raw"))
+ROWS = [line.split()[1:] for line in KERNELS_TABLE.read_text().splitlines() if line.startswith("limits ")]
+LIMITS = tuple(limit for k, smallest, raw_64k in ROWS
+               for limit in limits_of(k, float(smallest), {"required": True, "goal": False}[raw_64k]) + rings(k, "") + rings(k, "_raw"))
 
 
 def limits(k: str) -> list[Limit]:
     found = [limit for limit in LIMITS if limit.k == k]
     if not found:
-        raise ValueError(f"{Path(__file__).name} has no limits for the kernel {k}")
+        raise ValueError(f"{KERNELS_TABLE.name} has no limits for the kernel {k}")
     return found
 
 

@@ -151,7 +151,7 @@ def a_kernel_without_limits_is_an_error() -> None:
     try:
         counts.limits("6.1")
     except ValueError as error:
-        assert str(error) == "counts.py has no limits for the kernel 6.1", error
+        assert str(error) == "kernels.tbl has no limits for the kernel 6.1", error
         return
     raise AssertionError("6.1 has limits")
 

@@ -287,7 +287,7 @@ def races_of_the_kernel() -> None:
 
 
 def a_kernel_is_chosen_by_the_table_alone() -> None:
-    """qemu/kernels.tbl is the only list of kernels. Only comments name a single kernel, the limits of tests/perf/counts.py, the
+    """qemu/kernels.tbl is the only list of kernels. Only comments name a single kernel, the
     made-up hosts of tests/fuzz/user/sysfs.cpp, and check_test.cpp in what a command says, of which see check_tree_test.py."""
     assert run.NEWEST == lab.NEWEST
     # Also in a regular expression, but not as the begin of a release.
@@ -305,7 +305,7 @@ def a_kernel_is_chosen_by_the_table_alone() -> None:
         assert not named(free), free
     globs = ("Makefile", "scripts/*.sh", "scripts/*.py", "qemu/*.py", "qemu/*.sh", ".ci/run", "tests/Makefile",
              *(f"tests/**/*.{suffix}" for suffix in ("py", "sh", "cpp", "mutant")))
-    files = [path for glob in globs for path in lab.ROOT.glob(glob) if path.name not in ("counts.py", "sysfs.cpp", "check_test.cpp")]
+    files = [path for glob in globs for path in lab.ROOT.glob(glob) if path.name not in ("sysfs.cpp", "check_test.cpp")]
     assert len(files) > 500 and {"scripts", "qemu", "perf", "meta", "peer", "tools", "fuzz", "gpu", "mutants"} <= {path.parent.name for path in files}
     for path in files:
         assert not (found := named(path.read_text())), f"{path}: {found[0]}"
