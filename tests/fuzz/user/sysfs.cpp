@@ -24,7 +24,7 @@ const char *const places[] = {
 	"/sys/block/nvme0n1",
 	"/sys/block/nvme0n1/hidden",
 	"/proc/config.gz",
-	"/boot/config-6.12",
+	"/boot/config-1.0",
 	"/proc/cmdline",
 	"/proc/self/mountinfo",
 	"/proc/self/limits",
@@ -32,7 +32,7 @@ const char *const places[] = {
 	"/proc/self/cgroup",
 	"/proc/self/uid_map",
 	"/sys/kernel/security/lockdown",
-	"/lib/modules/6.12/modules.dep",
+	"/lib/modules/1.0/modules.dep",
 	"/sys/bus/pci/devices/0000:01:00.0/config",
 	"/sys/bus/pci/devices/0000:02:00.0",
 	"/sys/bus/pci/devices/0000:02:00.0/config",
@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		sys.files[path] += line.substr(1) + "\n";
 		sys.links[path] = line.substr(1);
 	}
-	const cli::Host host{sys, "6.12"};
+	const cli::Host host{sys, "1.0"};
 	cli::check_config(host);
 	cli::check_iommu(host, {});
 	cli::check_signing(host);
@@ -73,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cli::path_between(host, "0000:01:00.0", "0000:02:00.0");
 	cli::check_bar(host, "0000:01:00.0");
 	cli::block_stack(host, "nvme0n1");
-	const cli::Host record{sys, "6.12", true, true};
+	const cli::Host record{sys, "1.0", true, true};
 	for (const char *path : {"/dev/md0", "/mnt/a b"})
 		cli::check_filesystem(record, cli::subject_of(record, path));
 	for (const auto &check :

@@ -286,16 +286,22 @@ def races_of_the_kernel() -> None:
     assert [entry is not None for entry, _ in found] == [True, False, True, False], found
 
 
+OF_C = ("c", "cpp", "h", "hpp")
+
+
 def a_kernel_is_chosen_by_the_table_alone() -> None:
-    """qemu/kernels.tbl is the only list of kernels. Only comments name a single kernel, the
-    made-up hosts of tests/fuzz/user/sysfs.cpp, and check_test.cpp in what a command says, of which see check_tree_test.py."""
+    """qemu/kernels.tbl is the only list of kernels. Only comments name a single kernel, and what the product says to its users."""
     assert run.NEWEST == lab.NEWEST
     # Also in a regular expression, but not as the begin of a release.
     names = "|".join(re.escape(k).replace(r"\.", r"(?:\\?\.|\[\.\])") for k in lab.KERNELS)
     value, comment = re.compile(rf"(?<![\w.])(?:{names})(?!\w|\.\d)"), re.compile(r"(?:^|\s)(?:#|//)(?! (?:long|longer|kernels): ).*", re.M)
+    comment_of_c = re.compile(r"/\*.*?\*/|(?:^|\s)//.*?$", re.M | re.S)
+    said = {"user/tools/check/kernel.cpp": re.escape(f"make check runs on {' and '.join(reversed(lab.KERNELS))}, of Debian's source"),
+            "user/lib/reason.cpp": r"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or [0-9.]+, or have root set "}
+    distributions = "user/tools/check/distribution.cpp"  # which has what, and what to do: check_tree_test.py
 
-    def named(text: str) -> re.Match[str] | None:
-        return value.search(comment.sub("", text))
+    def named(text: str, of_c: bool = False) -> re.Match[str] | None:
+        return value.search((comment_of_c if of_c else comment).sub("", text))
     for used in ('K="${K:-' + lab.NEWEST + '}"', f"kernel.sh path {lab.OLDEST} debug", f'[ "$LAB_K" = {lab.OLDEST} ]', f"for K={lab.OLDEST} in",
                  f"case $LAB_K in\n{lab.OLDEST})", f"# long: {lab.OLDEST} debug", f'getenv("LAB_K")) != "{lab.OLDEST}"', f"| {lab.OLDEST} alone |",
                  f"DAX (on {lab.OLDEST}): refused", f"for want in {lab.OLDEST}.; do", "'^linux-headers-" + lab.OLDEST.replace(".", "[.]") + "[.]'",
@@ -303,12 +309,25 @@ def a_kernel_is_chosen_by_the_table_alone() -> None:
         assert named(used), used
     for free in (f"x # on {lab.OLDEST}", f"// {lab.OLDEST} lacks it", f'"{lab.OLDEST}.95+deb13"', f"0.{lab.OLDEST}"):
         assert not named(free), free
+    for used in (f'#define K "{lab.OLDEST}"', f'/* x */ "{lab.OLDEST}"', f'K /* x\n */ = "boot {lab.NEWEST}"; // y'):
+        assert named(used, of_c=True), used
+    for free in (f"/* in\n * {lab.NEWEST} */ x", f"x // {lab.OLDEST}\ny", f"/** since {lab.OLDEST}. */"):
+        assert not named(free, of_c=True), free
     globs = ("Makefile", "scripts/*.sh", "scripts/*.py", "qemu/*.py", "qemu/*.sh", ".ci/run", "tests/Makefile",
-             *(f"tests/**/*.{suffix}" for suffix in ("py", "sh", "cpp", "mutant")))
-    files = [path for glob in globs for path in lab.ROOT.glob(glob) if path.name not in ("sysfs.cpp", "check_test.cpp")]
-    assert len(files) > 500 and {"scripts", "qemu", "perf", "meta", "peer", "tools", "fuzz", "gpu", "mutants"} <= {path.parent.name for path in files}
-    for path in files:
-        assert not (found := named(path.read_text())), f"{path}: {found[0]}"
+             "qemu/topo/*.args", "scripts/debian/**/*", "scripts/Containerfile", "user/Makefile", "kernel/**/Kbuild*",
+             *(f"tests/**/*.{suffix}" for suffix in ("py", "sh", "mutant")),
+             *(f"{folder}/**/*.{suffix}" for folder in ("include", "kernel", "qemu", "tests", "user") for suffix in OF_C))
+    files = {path: str(path.relative_to(lab.ROOT)) for glob in globs for path in lab.ROOT.glob(glob) if path.is_file()}
+    there = {path.parent.name for path in files}
+    assert len(files) > 1000 and {"scripts", "qemu", "perf", "meta", "peer", "tools", "fuzz", "gpu", "mutants", "topo", "debian", "viewd", "uapi", "kmod"} <= there
+    assert {distributions, *said} <= set(files.values())
+    for path, name in files.items():
+        text = path.read_text()
+        if name in said:
+            text, nr = re.subn(said[name], "", text)
+            assert nr == 1, f"{name}: expected once {said[name]}"
+        if name != distributions:
+            assert not (found := named(text, path.suffix[1:] in OF_C)), f"{name}: {found[0]}"
     for k in lab.KERNELS:
         assert (lab.ROOT / f"qemu/kernel-{k}.config").exists() and (lab.ROOT / f"qemu/splats/{k}").exists(), k
 

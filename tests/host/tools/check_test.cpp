@@ -158,7 +158,8 @@ TEST_F(Check, AKernelThatLacksSomethingIsReplacedByWhatIsPrinted)
 	sys.files["/boot/config-6.12.95"] = "CONFIG_ZONE_DEVICE=y\n";
 	EXPECT_FALSE(has(cli::check_config(host).change, "linux-image"));
 	sys.files["/etc/os-release"] = "ID=debian\nVERSION_ID=\"13\"\n";
-	EXPECT_TRUE(has(cli::check_config(host).change, "'^linux-image-7[.]2[.].*deb13-amd64$'"));
+	EXPECT_TRUE(has(cli::check_config(host).change, "'^linux-image-"));
+	EXPECT_TRUE(has(cli::check_config(host).change, ".*deb13-amd64$'"));
 	sys.files.erase("/boot/config-6.12.95");
 	EXPECT_TRUE(has(cli::check_config(host).change, "modprobe configs"));
 }
