@@ -24,7 +24,8 @@ SHORTEST = run.replace(IN_CI, short=2)
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
 
-# Features, and the guest tests that prove them.
+# Features, and the guest tests that prove them. {on WORD: WHAT} holds for kernels that lack WORD (qemu/kernels.tbl), {on CONFIG_X}
+# names those whose configuration has it.
 FEATURES = (
     ("reading and writing files of ext4, any offset and length", "read write edges"),
     ("more than 2 GiB in one request", "large"),
@@ -36,7 +37,7 @@ FEATURES = (
     ("routes and reasons, on six topologies", "route"),
     ("no route where all DMA passes through host memory (swiotlb)", "bounce"),
     ("xfs; other filesystems refused", "filesystems"),
-    (f"SATA and inline data; persistent memory and DAX (on {run.OLDEST}): refused", "refused"),
+    ("SATA and inline data; persistent memory and DAX {on CONFIG_NVDIMM_PFN}: refused", "refused"),
     ("md, device-mapper, partitions, mirrors", "stack legs mirror"),
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
@@ -63,19 +64,19 @@ FEATURES = (
     ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io fabric_large fabric_fuzz fabric_lifetime fabric_seeing fabric_single fabric_stack ways remote gone"),
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
     ("which network card leads to a server, with a stand-in", "nic"),
-    (f"NVMe over RDMA by a network card of the lab that moves the bytes itself, by its own DMA (on {run.OLDEST}: only that it is refused, with the reason)",
+    ("NVMe over RDMA by a network card of the lab that moves the bytes itself, by its own DMA {on nvme-rdma-p2p: only that it is refused, with the reason}",
      "card card_io card_stack card_large card_fuzz"),
     ("NFS over RDMA by that card", "card_nfs card_nfs_io"),
     ("counters, tracepoints and the witness, of NVMe and NFS by that card", "card_seeing"),
     ("a drive by two such cards, of which the nearer one is preferred", "card_ana"),
-    (f"two such cards, one of them out of the GPU's reach (on {run.OLDEST}: NFS only)", "card_paths"),
+    ("two such cards, one of them out of the GPU's reach {on nvme-rdma-p2p: NFS only}", "card_paths"),
     ("libcufile by way of a second GPU's memory, which alone that card reaches", "card_nearby"),
     ("views read through that card", "card_view"),
     ("what is under way by that card when something goes", "card_ways card_lifetime card_nfs_ways"),
     ("verbs, GPU memory to GPU memory, by that card", "card_verbs"),
     ("memory that its owner moves within the GPU and goes on, by that card", "card_moving"),
     ("the DMA engine of that card", "dmacard"),
-    (f"verbs, GPU memory to GPU memory, with soft-RoCE (on {run.OLDEST}: only that it is refused, with the reason)",
+    ("verbs, GPU memory to GPU memory, with soft-RoCE {on rdma-on-demand: only that it is refused, with the reason}",
      "verbs verbs_pair example"),
     ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio cufile_ways"),
 )
@@ -116,9 +117,23 @@ def cell(names: list[str], k: str, variant: str) -> str:
                      + [f"(`{name}`)" for name in names if how[name] == "asked"]) or "-"
 
 
+def feature(what: str) -> str:
+    """With the kernels of what is braced; without it, if there are none."""
+    def named(found: re.Match[str]) -> str:
+        word, says = found[1], found[2] or ""
+        of = [k for k in run.lab.KERNELS if (has_option(k, word) if word.startswith("CONFIG_") else k in run.lab.LACKS[word].kernels)]
+        return f" (on {' and '.join(of)}{says})" if of else ""
+    return re.sub(r" \{on ([\w-]+)(: [^}]*)?\}", named, what)
+
+
+def has_option(k: str, option: str) -> bool:
+    path = run.lab.ROOT / f"qemu/kernel-{k}.config"
+    return path.exists() and f"{option}=y" in path.read_text().splitlines()
+
+
 def table() -> str:
     rows = ["| proven | " + " | ".join(name_of(*key) for key in kernels()) + " |", "|---|" + "---|" * len(kernels())]
-    rows += [f"| {what} | " + " | ".join(cell(names.split(), *key) for key in kernels()) + " |"
+    rows += [f"| {feature(what)} | " + " | ".join(cell(names.split(), *key) for key in kernels()) + " |"
              for what, names in FEATURES]
     return "\n".join(rows)
 
@@ -233,6 +248,13 @@ def another_kernel_has_its_column_and_row() -> None:
     with mock.patch.object(run.lab, "KERNELS", (run.NEWEST, k, run.OLDEST)):
         assert table().startswith(f"| proven | {run.NEWEST} | {run.NEWEST}, debug | {k} | {run.OLDEST} |\n")
         assert len({line.count("|") for line in table().splitlines()}) == 1
+        lack = run.lab.LACKS["nvme-rdma-p2p"]
+        for lacking, nfs_only, there in ((lack.kernels, f" (on {run.OLDEST}: NFS only)", "`card_view`"),
+                                         (lack.kernels | {k}, f" (on {k} and {run.OLDEST}: NFS only)", "-"), (frozenset[str](), "", "`card_view`")):
+            with mock.patch.object(run.lab, "LACKS", run.lab.LACKS | {"nvme-rdma-p2p": run.replace(lack, kernels=lacking)}):
+                cells = {row[1].strip(): row[4].strip() for row in rows_of(table() + "\n\n", "| proven |")}
+                assert cells["views read through that card"] in (there, f"({there})"), (lacking, cells)
+                assert f"two such cards, one of them out of the GPU's reach{nfs_only}" in cells, cells
         assert f"\n| {k} | " in totals() and f"\n| {run.NEWEST} and {k} and {run.OLDEST} | " in fabrics(), fabrics()
 
 
