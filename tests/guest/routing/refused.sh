@@ -70,12 +70,13 @@ moves "a file that has grown out of its inode" /mnt/refused/small 0 $mib
 umount /mnt/refused
 
 # --- DAX: the bytes of a file are memory
-if ! soon 5 test -b $pmem; then
+if ! has_option CONFIG_NVDIMM_PFN; then
 	skip "DAX" "this kernel makes no drive of persistent memory (CONFIG_NVDIMM_PFN)"
 	check "the drives are free" wipefs -qa "$nvme" $sata
 	plan $tap_n
 	exit 0
 fi
+soon 20 test -b $pmem || bail "no drive of persistent memory"
 pattern fill $pmem 0 $mib pattern:1
 sync $pmem
 blockdev --flushbufs $pmem
