@@ -48,6 +48,8 @@ ends() {
 }
 # field NAME KEY: of a view's status
 field() { image field $socket "$@"; }
+# memory_of KEY: of the service's /proc/PID/status, in KiB
+memory_of() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$service/status"; }
 is() { [ "$(field "$1" "$2")" = "$3" ]; }
 fails() { ! "$@"; }
 

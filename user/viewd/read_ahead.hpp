@@ -35,10 +35,10 @@ private:
 		uint64_t window = 0; // chunks; 0: not recognized yet, or over
 		uint64_t time = 0;   // of the last read; 0: unused
 	};
-	static constexpr size_t max_streams = 64;
+	static constexpr size_t max_streams = 256;
 	// Requests of one stream that arrive in another order: how far they lie apart, and how many in a row are one.
 	static constexpr uint64_t slack = 2 << 20;
-	static constexpr uint64_t recent = 4 * max_streams; // requests
+	static constexpr uint64_t recent = max_streams; // requests
 
 	const uint64_t data_bytes_;
 	uint64_t time_ = 0;

@@ -21,7 +21,7 @@ image.py survey DEVICE FILE [ERROR [CHANGING]]
 image.py read DEVICE FILE ORDER [THREADS EACH]
                                         reads all MiB of the data of a view of `halves`, from the device, in that order (numbers with
                                         commas); or by so many threads at once, each so many MiB from another place of the order on.
-                                        Of several devices, with commas, at once.
+                                        Of several devices, with commas, at once; of DEVICE@N from place N of the order on.
                                         Each byte must be right. Prints the seconds that the reads took
 image.py small DEVICE COUNT             so many reads of 4 KiB anywhere. Prints how many a second there were
 """
@@ -220,8 +220,11 @@ def read(devices: str, path: str, order: str, threads: str = "1", each: str = "0
                     wrong.append(str(error))
 
     count = int(threads)
-    parts = [(2 * mib)[i * len(mib) // count:][:int(each) or len(mib)] for i in range(count)]
-    workers = [threading.Thread(target=run, args=[device, part]) for device in devices.split(",") for part in parts]
+    workers = []
+    for device, _, place in (name.partition("@") for name in devices.split(",")):
+        for i in range(count):
+            part = (2 * mib)[int(place or 0) + i * len(mib) // count:][:int(each) or len(mib)]
+            workers.append(threading.Thread(target=run, args=[device, part]))
     begin = time.monotonic()
     for worker in workers:
         worker.start()

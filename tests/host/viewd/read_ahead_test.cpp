@@ -115,6 +115,18 @@ TEST(ReadAhead, KeepsManyStreamsApart)
 	EXPECT_EQ(ahead.active(), 64u);
 }
 
+// As of 64 hosts with two readers each.
+TEST(ReadAhead, KeepsTwoStreamsOfEachOf64HostsApart)
+{
+	ReadAhead ahead(512 * MiB);
+	for (uint64_t step = 0; step < 3; step++)
+		for (uint64_t stream = 0; stream < 128; stream++) {
+			const uint64_t begin = (stream * 4 + step) * MiB;
+			EXPECT_EQ(ahead.on_read(begin, begin + MiB, 1).empty(), step == 0) << stream << " " << step;
+		}
+	EXPECT_EQ(ahead.active(), 128u);
+}
+
 TEST(ReadAhead, LeavesRandomReadsAlone)
 {
 	ReadAhead ahead(100000 * MiB);
