@@ -12,7 +12,8 @@
 //
 // A view of the status has "name"; "state": "scanning", "published", "failed" or "ending", that is withdrawn but read still; "origin": "command" or the path of its definition;
 // "hosts"; where it holds "error": why it failed or has not ended, "conf_error": why its definition is not followed, "scanned": 0 to 1; and once it is
-// published "device", "nqn", "codec", "elements", "files", "bytes", "reads", "bytes_read", "failed_reads", "stale", "last_fault" with
+// published "device", "nqn", "codec", "elements", "files", "bytes", "reads", "bytes_read", "failed_reads", "stale", "changed", the number of
+// files that were seen to have changed, with "changed_files", the names of the first 16 of them, "last_fault" with
 // "fault_file" and "fault_element", "note", "restarts" of decompression, "plan_ranges", "plan_position".
 //
 // A plan is the ranges of elements that will be read, in this order; FIRST counts from 0. The service reads them ahead, within the

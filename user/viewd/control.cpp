@@ -96,6 +96,10 @@ json json_of(const Service::ViewStatus &view)
 		out["bytes_read"] = view.served.bytes;
 		out["failed_reads"] = view.served.failed;
 		out["stale"] = view.served.stale;
+		if (view.served.changed) {
+			out["changed"] = view.served.changed;
+			out["changed_files"] = view.served.changed_files;
+		}
 		if (!view.served.fault.text.empty()) {
 			out["last_fault"] = view.served.fault.text;
 			out["fault_file"] = view.served.fault.file;

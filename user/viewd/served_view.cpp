@@ -227,8 +227,12 @@ ServedView::Status ServedView::status() const
 			status.plan_position = plan_->position();
 		}
 	}
-	for (const std::unique_ptr<view::Source> &file : files_.files())
-		status.restarts += file->restarts();
+	for (size_t i = 0; i < files_.files().size(); i++) {
+		const view::Source &file = *files_.files()[i];
+		status.restarts += file.restarts();
+		if (changed_[i] && status.changed++ < most_changed_files)
+			status.changed_files.push_back(file.name());
+	}
 	return status;
 }
 
@@ -254,13 +258,14 @@ ServedView::Files ServedView::files_of(uint64_t begin, uint64_t end) const
 bool ServedView::unchanged(uint64_t begin, uint64_t end, Ask ask)
 {
 	const Files files = files_of(begin, end);
-	for (size_t i = files.first.file; i < files.end; i++) {
+	bool are_unchanged = true;
+	// Backwards: the last fault is that of the first file.
+	for (size_t i = files.end; i-- > files.first.file;) {
 		const view::Source &file = *files_.files()[i];
 		const std::optional<view::Identity> now = ask == Ask::storage ? file.identity() : file.known_identity();
-		if (!is_unchanged(now, {i, i == files.first.file ? files.first.element : 0}))
-			return false;
+		are_unchanged &= is_unchanged(now, {i, i == files.first.file ? files.first.element : 0});
 	}
-	return true;
+	return are_unchanged;
 }
 
 // now: nullopt: it is not known.

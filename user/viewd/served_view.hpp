@@ -44,12 +44,15 @@ public:
 		std::string file = {}; // "" if it is of none in particular
 		uint64_t element = 0;  // of the file: the first that cannot be read, or the first that was to be read
 	};
+	static constexpr size_t most_changed_files = 16; // that a status names
 	struct Status {
-		uint64_t reads = 0, bytes = 0, failed = 0; // of the device
-		bool stale = false;                        // a file is not as it was when it was scanned
-		Fault fault = {};                          // the last one
-		size_t plan_length = 0, plan_position = 0; // ranges
-		uint64_t restarts = 0;                     // of compressed files
+		uint64_t reads = 0, bytes = 0, failed = 0;   // of the device
+		bool stale = false;                          // a file is not as it was when it was scanned
+		size_t changed = 0;                          // files that were seen to have changed
+		std::vector<std::string> changed_files = {}; // the first of them, at most most_changed_files
+		Fault fault = {};                            // the last one
+		size_t plan_length = 0, plan_position = 0;   // ranges
+		uint64_t restarts = 0;                       // of compressed files
 	};
 
 	// header and identities: of a finished scan of these files. `cache` outlives it. prefetch: whether streams are recognized; a plan
@@ -94,7 +97,7 @@ private:
 	void failed(const view::SourceError &error, view::Sequence::Place at);
 	Files files_of(uint64_t begin, uint64_t end) const;
 	// Whether the files that these bytes of the data are of are as they were scanned: as far as this machine knows, or as their
-	// storage says. The last throws SourceError.
+	// storage says. Notes each that is not. The last throws SourceError.
 	bool unchanged(uint64_t begin, uint64_t end, Ask ask);
 	bool is_fresh(uint64_t begin, uint64_t end);
 	bool is_unchanged(const std::optional<view::Identity> &now, view::Sequence::Place at);

@@ -368,6 +368,16 @@ TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
 	EXPECT_TRUE(has(odd.out, "\\033[2J: \n")) << odd.out;
 }
 
+TEST_F(ViewCommand, NamesFilesThatHaveChanged)
+{
+	const FakeService service(socket, {R"({"views":[{"name":"v","state":"published","stale":true,"changed":20,
+		"changed_files":["/a","/\u001b[2J",7]},{"name":"w","state":"published","changed":1,"changed_files":["/b"]}]})"});
+	const std::string shown = ask({"status"}).out;
+	EXPECT_TRUE(has(shown, "    changed      /a\n    changed      /\\033[2J\n    changed      18 more\n    stale"))
+		<< shown;
+	EXPECT_TRUE(shown.ends_with("    changed      /b\n")) << shown;
+}
+
 // The plan of a view in the service's status; 0: none.
 uint64_t planned(const Outcome &status) { return status.parsed()["view"].value("plan_ranges", uint64_t{0}); }
 

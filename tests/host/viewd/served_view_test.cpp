@@ -200,6 +200,39 @@ TEST_P(ServedViewOfAChangedFile, FailsAtItsPlaceOnly)
 	EXPECT_EQ(status.fault.element, group * 8 - world.header.files[0].elements);
 }
 
+void change(const std::string &path) { std::ofstream(path, std::ios::in | std::ios::out).seekp(40) << "x"; }
+
+TEST(ServedView, NamesEachFileThatChanged)
+{
+	World world;
+	EXPECT_EQ(world.served->status().changed, 0u);
+	for (const std::string &path : world.paths)
+		change(path);
+	EXPECT_EQ(world.read(0, static_cast<uint32_t>(world.expected.size())), -ENODATA);
+	const ServedView::Status status = world.served->status();
+	EXPECT_EQ(status.changed, 2u);
+	EXPECT_EQ(status.changed_files, world.paths);
+	EXPECT_EQ(status.fault.file, world.paths[0]) << "the first that cannot be read";
+}
+
+TEST(ServedView, NamesTheFirst16FilesThatChanged)
+{
+	TemporaryFiles folder;
+	std::vector<std::string> paths;
+	for (int i = 0; i < 20; i++)
+		paths.push_back(folder.write(std::to_string(i), tokens(100, 17)));
+	const view::Sequence files = sequence(view::Element::u32, paths);
+	view::Scan scan(files, view::Codec::parse("u32:17"));
+	while (!scan.advance(1 << 30)) {}
+	ChunkCache cache(4, 1);
+	ServedView served(cache, files, scan.header(), scan.identities(), false);
+	std::ranges::for_each(paths, change);
+	EXPECT_TRUE(served.is_stale());
+	paths.resize(16);
+	EXPECT_EQ(served.status().changed, 20u);
+	EXPECT_EQ(served.status().changed_files, paths);
+}
+
 // A store to a page that was dirty before changes no time: only the CRC tells.
 TEST(ServedView, TellsBytesThatChangedWithoutATime)
 {

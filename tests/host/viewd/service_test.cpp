@@ -1349,9 +1349,12 @@ TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
 	write("a", tokens(1001, 18));
 	EXPECT_EQ(read_of(*devices.views.begin()->second), -ENODATA);
 	EXPECT_EQ(view_of("v")["stale"], true);
+	EXPECT_EQ(view_of("v")["changed"], 1);
+	EXPECT_EQ(view_of("v")["changed_files"], json::array({path}));
 	service->reload();
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
 	EXPECT_EQ(view_of("v")["stale"], false);
+	EXPECT_FALSE(view_of("v").contains("changed") || view_of("v").contains("changed_files"));
 
 	write("a", tokens(1002, 19)); // and nobody reads it
 	service->reload();

@@ -46,6 +46,20 @@ std::string place_text(const Json &view)
 	return file.empty() ? "" : fmt::format("{}, element {}", escaped(file), number_of(view, "fault_element"));
 }
 
+// A line for each name that the service has sent, and how many there are besides.
+std::string changed_lines(const Json &view)
+{
+	std::string lines;
+	uint64_t more = number_of(view, "changed");
+	if (const auto files = view.find("changed_files"); files != view.end() && files->is_array())
+		for (const Json &file : *files)
+			if (file.is_string()) {
+				lines += line("changed", escaped(file.get<std::string>()));
+				more -= more > 0;
+			}
+	return lines + line("changed", more ? fmt::format("{} more", more) : "");
+}
+
 // What publishes a view again, with its files as they are now.
 std::string publish_again_text(const Json &view)
 {
@@ -77,6 +91,7 @@ std::string view_text(const Json &view)
 	text += line("failed", fmt::format("{}", number_of(view, "failed_reads")));
 	text += line("last fault", escaped(text_of(view, "last_fault")));
 	text += line("at", place_text(view));
+	text += changed_lines(view);
 	if (flag_of(view, "stale"))
 		text += line("stale", "yes: a file has changed since it was scanned. " + publish_again_text(view));
 	return text;
