@@ -117,7 +117,7 @@ class Affected:
     def of_changes(cls, root: Path) -> Affected:
         base = upstream(root)
         if not base:
-            return cls("everything that the tier has: the branch has no upstream to compare with")
+            return cls("everything that the tier has: the branch has no upstream to compare with, or its remote's default branch is not known")
         return cls.of_files(root, changed_files(root, base))
 
     @classmethod
@@ -204,15 +204,16 @@ def git(root: Path, *words: str) -> str:
 
 
 def upstream(root: Path) -> str:
-    """The commit at which the branch left its upstream, or ""."""
+    """The commit at which the branch left its upstream, or "" if that is not known."""
     try:
         branch = git(root, "symbolic-ref", "HEAD").strip()
         remote, _, there = git(root, "for-each-ref", "--format=%(upstream:remotename) %(upstream:remoteref)", branch).strip().partition(" ")
         if not remote and len(remotes := git(root, "remote").split()) == 1:
             remote, there = remotes[0], branch
-        # From its own pushed copy, or without one, the branch does not differ: compare it with the remote's default branch, if that is known.
-        if there == branch and (default := git(root, "for-each-ref", "--format=%(objectname)", f"refs/remotes/{remote}/HEAD").strip()):
-            return git(root, "merge-base", "HEAD", default).strip()
+        # The branch does not differ from its own pushed copy, and may have none: compare it with the remote's default branch.
+        if there == branch:
+            default = git(root, "for-each-ref", "--format=%(objectname)", f"refs/remotes/{remote}/HEAD").strip()
+            return default and git(root, "merge-base", "HEAD", default).strip()
         return git(root, "merge-base", "HEAD", "@{upstream}").strip()
     except (subprocess.CalledProcessError, FileNotFoundError):
         return ""

@@ -192,9 +192,9 @@ def a_pushed_branch_is_compared_with_the_default_branch() -> None:
             assert f"{number} changed files" in Affected.of_changes(clone).text
             git(clone, "push", "-q", "-u", "origin", "feature")
             assert f"{number} changed files" in Affected.of_changes(clone).text
-        # Without a known default branch there is nothing but the copy to compare with.
+        # From its copy it does not differ, which says nothing of what was changed.
         git(clone, "remote", "set-head", "origin", "--delete")
-        assert "0 changed files" in Affected.of_changes(clone).text
+        assert Affected.of_changes(clone).all
 
 
 def nothing_selects_nothing() -> None:
