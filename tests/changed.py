@@ -34,17 +34,19 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     # lib.sh publishes a GPU by the command, for each test, and so does what must fail.
     (r"user/tools/.*", ("host:.*", "guest:.*", "meta", "power")),
     (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz", "guest:fabric_fuzz|card_fuzz")),
-    (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test|lab_test",)),
-    (r"tests/meta/.*", ("meta", "host:changed_test|lab_test|tiers_test")),
+    (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test|lab_test|docs_test",)),
+    (r"tests/meta/.*", ("meta", "host:changed_test|lab_test|tiers_test|docs_test")),
     # cufile_ways runs these in a guest as well.
     (r"tests/host/cufile/(?:cufile_ways\.py|random_bytes\.hpp|conformance/.*)", ("host:.*", "guest:cufile_ways")),
-    # lab_test looks for names of kernels in all tests, docs_test for what no page may say, changed_test for which tests read a file,
+    # lab_test looks for names of kernels in all tests, docs_test for names that pages have, changed_test for which tests read a file,
     # tiers_test for the tiers.
     (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test|tiers_test",)),
     (r"tests/host/.*", ("host:.*",)),
     (r"tests/guest/(?!lib\.)([a-z_0-9]+)\.sh", ("sources:{1}", READERS)),
     (r"tests/guest/.*/([a-z_0-9]+)\.sh", ("guest:{1}", "carries:{1}", READERS)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
+    # The witness of the demos runs it on the host.
+    (r"tests/tools/(pattern)\.cpp", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test|demo.*")),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}", "host:lab_test|docs_test|changed_test|compile_commands_test")),
 ]
 # What a script sources, or executes.

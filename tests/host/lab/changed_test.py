@@ -109,6 +109,21 @@ def a_guest_test_selects_the_host_tests_that_read_it() -> None:
         assert {"lab_test", "docs_test", "changed_test", "compile_commands_test"} <= hosts(program), program
 
 
+def a_program_selects_the_host_tests_that_run_it() -> None:
+    # run.py and coverage.py only build it, in main().
+    engines = {path.stem for path in (ROOT / "qemu").glob("*.py") if path.stem != "lab" and "pattern_binary(" in path.read_text()}
+    assert "demo" in engines, engines
+    reaches = re.compile(rf"pattern_binary\(|^\s*(?:from|import) (?:{'|'.join(engines)})\b|qemu/(?:{'|'.join(engines)})\.py", re.M)
+    those = {path.stem for path in run.host_tests() if path.suffix and path.stem != "changed_test" and reaches.search(path.read_text())}
+    assert "demo_rdma_test" in those and those <= hosts("tests/tools/pattern.cpp"), those - hosts("tests/tools/pattern.cpp")
+
+
+def what_a_page_may_name_selects_the_test_of_names() -> None:
+    for path in (METAS[0], next((ROOT / "tests/mutants").glob("*.mutant")), ROOT / "tests/tools/hold.cpp", ROOT / "tests/guest/io/read.sh",
+                 ROOT / "tests/power/check.sh", ROOT / "tests/peer/bare.sh", ROOT / "tests/perf/counts.py"):
+        assert "docs_test" in hosts(str(path.relative_to(ROOT))), path
+
+
 def a_host_test_selects_those_that_read_all_of_them() -> None:
     for file, those in (("tests/host/tools/bench.sh", {"changed_test", "lab_test", "docs_test", "tiers_test"}),
                         ("tests/mutants.py", {"mutants_test", "lab_test"}), ("tests/meta/warn.sh", {"changed_test", "lab_test", "tiers_test"})):
@@ -230,7 +245,8 @@ def what_another_tier_runs_is_named() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
                       a_test_selects_those_that_run_it, what_is_sourced_selects_the_tests_that_source_it, a_host_test_selects_those_that_read_all_of_them,
-                      a_program_selects_the_tests_that_carry_those_that_run_it,
+                      a_program_selects_the_tests_that_carry_those_that_run_it, a_program_selects_the_host_tests_that_run_it,
+                      what_a_page_may_name_selects_the_test_of_names,
                       what_a_program_of_the_host_includes_selects_the_guest_test_that_runs_it, a_guest_test_selects_the_host_tests_that_read_it,
                       without_an_upstream_everything_is_selected, a_pushed_branch_is_compared_with_the_default_branch,
                       parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing,
