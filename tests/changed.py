@@ -20,7 +20,8 @@ READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|l
 # those that carry them; meta the runs of the lab that must fail; power the cut of the guest's power. What a script sources counts as
 # its own text. A host test selects those that import it, too. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
-    (r"\.gitignore|\.editorconfig", ()),
+    (r"\.gitignore", ()),
+    (r"\.editorconfig", ("host:hook_test",)),
     (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test|results_test",)),
     # Guest tests compile the examples; some of them do so for RDMA.
     (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
 # tier: check
-"""scripts/hooks.sh and scripts/pre-commit.sh, the git hook that `make hooks` offers, in a repository of their own."""
+"""scripts/hooks.sh and scripts/pre-commit.sh, the git hook that `make hooks` offers, in a repository of their own. What .editorconfig
+says of each kind of file."""
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -237,10 +239,50 @@ def where_the_script_is_not_everything_is_committed() -> None:
         assert repository.git("commit", "-qm", "x").returncode == 0
 
 
+def regex_of(glob: str) -> str:
+    """A section's name of .editorconfig as a regular expression of paths, by EditorConfig's specification 0.17: one with a "/" is
+    relative to the file's folder, and "*" matches no "/"."""
+    assert not re.search(r"[\[\]!\\]|\.\.", glob), f"{glob}: not known here"
+    found, depth = "" if "/" in glob else "(?:.*/)?", 0
+    for token in re.findall(r"\*\*|.", glob.removeprefix("/")):
+        depth += (token == "{") - (token == "}")
+        found += {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": "|" if depth else ","}.get(token, re.escape(token))
+    return found
+
+
+def properties(path: str) -> dict[str, str]:
+    """Those that an editor gets for the file: of a later section before an earlier one's."""
+    found: dict[str, str] = {}
+    applies = True
+    for line in (ROOT / ".editorconfig").read_text().splitlines():
+        if section := re.fullmatch(r"\[(.*)\]", line):
+            applies = bool(re.fullmatch(regex_of(section[1]), path))
+        elif applies and (pair := re.fullmatch(r"(\w+) = (\S+)", line)):
+            found[pair[1]] = pair[2]
+        else:
+            assert not applies or not line or line.startswith("#"), line
+    return found
+
+
+def an_editor_is_told_how_each_kind_of_file_is_written() -> None:
+    tabs, spaces, as_it_is = {"indent_style": "tab", "indent_size": "8"}, {"indent_style": "space", "indent_size": "4"}, {
+        name: "unset" for name in ("charset", "end_of_line", "insert_final_newline", "trim_trailing_whitespace")}
+    for glob, wanted in (("kernel/io/io.c", tabs), ("include/uapi/peerdma.h", tabs), ("user/lib/*.cpp", tabs), ("user/lib/*.hpp", tabs), ("tests/*/lib.sh", tabs),
+                         (".ci/run", tabs), ("Makefile", {"indent_style": "tab"}), ("kernel/Kbuild", {"indent_style": "tab"}), ("qemu/lab.py", spaces),
+                         ("tests/mutants/*.mutant", as_it_is), ("Documentation/upstream/**/*.patch", as_it_is), ("tests/fuzz/corpus/*", as_it_is),
+                         ("tests/fuzz/user/corpus/*/*", as_it_is), ("Documentation/testing.md", {"charset": "utf-8", "trim_trailing_whitespace": "true"})):
+        paths = [str(path.relative_to(ROOT)) for path in ROOT.glob(glob) if path.is_file()]
+        assert paths, glob
+        for path in paths:
+            assert wanted.items() <= properties(path).items(), (path, properties(path))
+    assert "indent_style" not in properties("Documentation/testing.md")
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([what_is_good_is_committed, a_file_without_a_license_is_refused, wrong_syntax_is_refused, an_unused_import_is_refused,
                       a_program_that_is_missing_is_named, many_scripts_are_checked_on_all_cpus, a_format_of_its_own_is_refused,
                       another_version_of_the_formatter_is_named, what_differs_is_formatted,
                       the_format_of_the_kernel_is_that_of_a_cached_one,
                       a_spelling_mistake_is_refused, what_is_staged_counts, another_hook_is_kept,
-                      the_hooks_of_other_repositories_are_kept, where_the_script_is_not_everything_is_committed]))
+                      the_hooks_of_other_repositories_are_kept, where_the_script_is_not_everything_is_committed,
+                      an_editor_is_told_how_each_kind_of_file_is_written]))
