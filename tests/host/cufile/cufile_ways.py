@@ -7,7 +7,7 @@ Tests that move bytes, or whose I/O is refused, run again by each path. They mus
 errno, events, *bytes_done, counters: answers.hpp) are compared with those of the first path. EXCEPT lists the
 unavoidable differences, each with its reason; an exception that does not occur on each path that it covers is a
 failure. Paths named "directly" must move bytes directly, according to the library's counters, and no other path may.
-The argument "guest" selects the paths that need the module. TIER=check: three paths only.
+The argument "guest" selects the paths that need the module. TIER=check: those of IN_CHECK only.
 """
 from __future__ import annotations
 

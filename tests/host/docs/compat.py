@@ -34,7 +34,7 @@ FEATURES = (
     ("random operations against a model, every byte", "verify"),
     ("buffers and files by number", "ids"),
     ("io_uring: single commands, many pieces, polled rings", "uring uring_poll batch"),
-    ("routes and reasons, on six topologies", "route"),
+    ("routes and reasons, on several topologies", "route"),
     ("no route where all DMA passes through host memory (swiotlb)", "bounce"),
     ("xfs; other filesystems refused", "filesystems"),
     ("SATA and inline data; persistent memory and DAX {on CONFIG_NVDIMM_PFN}: refused", "refused"),
