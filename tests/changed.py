@@ -22,6 +22,7 @@ READERS = "host:compat|docs_test|tiers_test|mutants_test|changed_test|lab_test|l
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore", ()),
     (r"\.editorconfig", ("host:hook_test",)),
+    (r"\.dockerignore", ("host:setup_test",)),
     (r"LICENSE.*|Documentation/.*\.(?:svg|dot|png)", ("host:docs_test|results_test",)),
     # Guest tests compile the examples; some of them do so for RDMA.
     (r"Documentation/examples/.*", ("host:.*", "guest:docs.*", "guest:example", "group:rdma")),

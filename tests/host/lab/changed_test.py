@@ -212,8 +212,9 @@ def a_pushed_branch_is_compared_with_the_default_branch() -> None:
         assert Affected.of_changes(clone).all
 
 
-def the_format_of_files_selects_its_test() -> None:
-    assert hosts(".editorconfig") == {"hook_test"} and not guests(".editorconfig")
+def a_file_for_other_programs_selects_its_test() -> None:
+    for file, test in ((".editorconfig", "hook_test"), (".dockerignore", "setup_test")):
+        assert hosts(file) == {test} and not guests(file), file
 
 
 def nothing_selects_nothing() -> None:
@@ -253,5 +254,5 @@ if __name__ == "__main__":
                       what_a_page_may_name_selects_the_test_of_names,
                       what_a_program_of_the_host_includes_selects_the_guest_test_that_runs_it, a_guest_test_selects_the_host_tests_that_read_it,
                       without_an_upstream_everything_is_selected, a_pushed_branch_is_compared_with_the_default_branch,
-                      parts_select_their_groups, the_command_and_libraries_select_what_runs_them, the_format_of_files_selects_its_test, nothing_selects_nothing,
+                      parts_select_their_groups, the_command_and_libraries_select_what_runs_them, a_file_for_other_programs_selects_its_test, nothing_selects_nothing,
                       what_another_tier_runs_is_named]))

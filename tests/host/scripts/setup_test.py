@@ -117,6 +117,27 @@ def the_container_has_what_its_setup_reads() -> None:
         assert "qemu-system-x86" in packages(target)
 
 
+def the_container_copies_only_what_its_setup_reads() -> None:
+    with machine(DEBIAN_12) as debian:
+        copied = [path for path in (debian.folder / "setup").rglob("*") if path.is_file() and path != debian.script]
+        assert copied
+        debian.stand_in("dpkg-query", "echo 'ii '")
+        assert debian.setup("check").returncode == 0
+        for path in copied:
+            text = path.read_text()
+            path.unlink()
+            assert debian.setup("check").returncode, f"without {path.name} it does the same"
+            path.write_text(text)
+
+
+def what_is_built_is_not_sent_with_the_container() -> None:
+    """To the service that builds the container: .git and build are gigabytes."""
+    ignored = {line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")}
+    copied = {name.partition("/")[0] for line in re.findall("^COPY (.*)", CONTAINERFILE, re.M) for name in line.split()[:-1]}
+    assert ignored == {".git", "build"} and not ignored & copied, ignored
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([elsewhere_what_guest_tests_use_is_asked_for, elsewhere_sanitizers_are_asked_for,
-                      what_is_installed_on_debian_is_asked_for_elsewhere, the_container_has_what_its_setup_reads]))
+                      what_is_installed_on_debian_is_asked_for_elsewhere, the_container_has_what_its_setup_reads,
+                      the_container_copies_only_what_its_setup_reads, what_is_built_is_not_sent_with_the_container]))
