@@ -28,8 +28,9 @@ HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
 
 
 def words(page: docs.Page) -> list[str]:
-    """The words in backquotes."""
-    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.prose)
+    """The words in backquotes, which may go on in the next line of a paragraph or of an item, but not of a table."""
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:\||- ))", page.prose)
+    return [" ".join(word.split()) for part in parts for word in re.findall(r"(?<!`)`([^`]+)`(?!`)", part)]
 
 
 def each(kind: str) -> list[docs.Block]:
@@ -57,7 +58,7 @@ def loose_fences(page: docs.Page) -> list[str]:
 
 
 def each_block_says_what_becomes_of_it() -> None:
-    assert len(BLOCKS) > 20
+    assert BLOCKS and 2 * len(BLOCKS) == sum(len(re.findall("^```", page.text, re.M)) for page in PAGES)
     faults = [fault for block in BLOCKS if (fault := fault_of(block))] + [fence for page in PAGES for fence in loose_fences(page)]
     assert not faults, "\n".join(faults)
 
@@ -154,7 +155,7 @@ def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
         wanted = [f"# {block.tag}\n{block.text}" for block in each(f"run: {where}")]
         wanted += [f"# {tag}\n{docs.unprompted(text)}" for _, _, tag, text in docs.examples() if re.match(rf"run: {where}\b", tag)]
         with tempfile.TemporaryDirectory() as name:
-            assert docs.scripts_of(where, Path(name)) == len(wanted) >= 3
+            assert docs.scripts_of(where, Path(name)) == len(wanted)
             assert [script.read_text() for script in sorted(Path(name).iterdir())] == wanted
 
 
@@ -198,7 +199,7 @@ def examples() -> list[tuple[str, str, str]]:
 
 def each_example_of_a_manual_page_says_what_becomes_of_it() -> None:
     known = r"run: host|run: guest(, published)?|compiled|file: \S+|not run: .{10,}"
-    assert len(examples()) >= 7
+    assert examples()
     for page, tag, text in examples():
         assert re.fullmatch(known, tag), f"{page}: {tag!r}: {text}"
         for name in re.findall(r"\b(?:tests|scripts|qemu)/[\w./]+\w", tag):
@@ -245,7 +246,7 @@ def examples_of_manual_pages_are_run() -> None:
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                 assert ended.returncode == 0, f"{page}: status {ended.returncode}\n{text}{ended.stdout}"
                 assert "rules explain" not in text or re.match(r"(allow|deny|prefer): \S*/rules:\d+: ", ended.stdout), ended.stdout
-    assert done >= 12, done
+    assert done
 
 
 # --- Names in pages ---------------------------------------------------------------------------------
@@ -271,18 +272,19 @@ def each_link_leads_somewhere() -> None:
 def each_section_that_is_spoken_of_is_there() -> None:
     """References such as [limits.md](limits.md), "Waiting"; and "Limits", below."""
     headings = {page.path: page.headings() for page in PAGES}
-    seen, missing = 0, []
+    missing = []
     for page in PAGES:
-        for target, quoted in re.findall(r"\]\(([^)\s#]+\.md)\)(?:\s+\([^)]*\))?,\s+((?:\"[^\"]+\"(?:\s+and\s+)?)+)", page.prose):
+        references = re.findall(r"\]\(([^)\s#]+\.md)\)(?:\s+\([^)]*\))?,\s+((?:\"[^\"]+\"(?:\s+and\s+)?)+)", page.prose)
+        assert len(references) == len(re.findall(r'\.md\S*?\)(?:\s+\([^)]*\))?,\s+"', page.prose)), f"{page.path}: {references}"
+        for target, quoted in references:
             there = Path(os.path.normpath(page.path.parent / target))
             for section in re.findall(r'"([^"]+)"', quoted):
-                seen += 1
                 section = " ".join(section.split())
                 # Bold words at the start of a paragraph count as a heading.
                 text = " ".join((ROOT / there).read_text().split())
                 if section not in headings[there] and f"**{section}" not in text:
                     missing.append(f"{page.path}: {there} has no \"{section}\"")
-    assert seen > 30 and not missing, missing
+    assert not missing, missing
 
 
 def each_file_that_is_named_is_there() -> None:
@@ -307,22 +309,22 @@ def each_target_of_make_is_there_with_its_variables() -> None:
         groups |= set(test.words("group"))
     lines = [(page.path, word) for page in PAGES for word in words(page)]
     lines += [(block.place, line) for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
-    seen = 0
+    named = {"clean"}  # make help is enough
     for place, line in lines:
         if not (found := re.match(r"(?:sudo )?make ((?:[A-Za-z_=/.\"* -]|[0-9:,])+)", line)) or " -C " in line or "KDIR=" in line:
             continue
         for word in found[1].split():
             name, equals, value = word.partition("=")
             if not equals:
-                if re.fullmatch(r"[a-z][a-z-]*", word) and not word.startswith("-"):
-                    seen += 1
+                if re.fullmatch(r"[a-z][a-z_.-]*", word):
+                    named.add(word)
                     assert word in targets, f"{place}: make {word}"
                 continue
             assert name in variables, f"{place}: {name}="
             assert name != "T" or value in topologies | {"..."}, f"{place}: T={value}"
             assert name != "GROUP" or value in groups | {"..."}, f"{place}: GROUP={value}"
             assert name != "K" or value in (*run.lab.KERNELS, ""), f"{place}: K={value}"
-    assert seen > 30, seen
+    assert named == targets, f"on no page: {targets - named}"
 
 
 def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
@@ -335,18 +337,18 @@ def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
     uses = [(page.path, word) for page in PAGES for word in words(page)]
     uses += [(block.place, line) for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
     uses += [(name, line) for name, tag, text in examples() if tag != "compiled" for line in text.splitlines()]
-    seen = 0
+    named = {"completion", "help"}  # which need no words
     for place, text in uses:
         for name, rest in re.findall(r"(?:^|[ /])peerdma ([a-z]+)\b([^#\n|;]*)", text):
             if name in ("is", "and") or re.match(r"(?:sudo )?(?:modprobe|rmmod|usermod)|modinfo", text):
                 continue
-            seen += 1
+            named.add(name)
             assert name in known, f"{place}: peerdma {name}"
             if name == "view" and (found := re.match(r" ([a-z]+)", rest)):
                 assert found[1] in views, f"{place}: peerdma view {found[1]}"
             for option in re.findall(r" (--[a-z-]+)", rest.split(" -- ")[0]):
                 assert option in (view_options if name == "view" else options), f"{place}: peerdma {name} {option}"
-    assert seen > 20, seen
+    assert named == known, f"on no page: {known - named}"
 
 
 def each_name_of_ours_is_in_the_source() -> None:
@@ -368,11 +370,11 @@ def the_reasons_of_the_table_are_those_of_the_header() -> None:
     wanted = {int(number): name for name, number in re.findall(r"PEERDMA_REASON_(\w+) = (\d+)", HEADER)}
     table = {int(number): name for number, name in
              re.findall(r"^\| (\d+) \| `(\w+)` \|", (ROOT / "Documentation/routes.md").read_text(), re.M)}
-    assert len(wanted) > 50 and table == wanted, set(table.items()) ^ set(wanted.items())
+    assert wanted and table == wanted, set(table.items()) ^ set(wanted.items())
     # Other pages omit the prefix and may omit the errno.
     cells = [cell for page in PAGES for _, cell in column(page, "reason")]
     found = [word for cell in cells for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", cell)]
-    assert len(found) > 15 and not [word for word in found if word not in set(wanted.values()) | {"ENODEV"}], found
+    assert found and not [word for word in found if word not in set(wanted.values()) | {"ENODEV"}], found
 
 
 def the_ioctls_of_the_table_are_those_of_the_header() -> None:
@@ -401,7 +403,7 @@ def the_tests_that_are_said_to_prove_something_are_there() -> None:
     tests = {test.name: test for test in run.guest_tests()}
     named = {name for page in PAGES for _, cell in column(page, "tested") for name in re.findall(r"`(\w+)`", cell)}
     named |= {name for page in PAGES for row, _ in column(page, "real device") for cell in row[1:] for name in re.findall(r"`([a-z_]+)`", cell)} - {"edu"}  # QEMU's device
-    assert len(named) > 10 and named <= set(tests), named - set(tests)
+    assert named and named <= set(tests), named - set(tests)
     rows = [(re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[0])), re.findall(r"`(\w+)`", cell))
             for page in PAGES if page.path.name == "testing.md" for row, cell in column(page, "group")]
     listed = {name: groups for names, groups in rows for name in names}
@@ -431,7 +433,7 @@ def unsourced(text: str) -> list[str]:
 
 def what_hardware_needs_has_a_source() -> None:
     text = (ROOT / "Documentation/hardware.md").read_text()
-    assert text.count("| needed | source | by |") == len(re.findall(r"^\|---", text, re.M)) >= 5
+    assert text.count("| needed | source | by |") == len(re.findall(r"^\|---", text, re.M)) > 0
     assert not unsourced(text), "\n".join(unsourced(text))
     head = "| needed | source | by |\n|---|---|---|\n"
     link = head + "| a | [b](c) | `bar` |\n"
@@ -454,7 +456,8 @@ def each_picture_is_what_its_source_says() -> None:
 def comments_fit_what_they_describe() -> None:
     found = [comment for path in docs.files(ROOT, *docs.HEADERS) for comment in docs.comments(ROOT, path)]
     faults = [fault for comment in found for fault in docs.faults_of(comment)]
-    assert len(found) > 150 and not faults, "\n".join(faults)
+    begun = sum((ROOT / path).read_text().count("/**\n") for path in docs.files(ROOT, *docs.HEADERS))
+    assert 0 < begun <= len(found) and not faults, "\n".join([f"{begun} comments, {len(found)} seen", *faults])
 
 
 def a_comment_that_does_not_fit_is_a_fault() -> None:
