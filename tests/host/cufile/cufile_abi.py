@@ -16,10 +16,10 @@ LIST = (ROOT / "tests/gpu/abi.hpp").read_text()
 
 
 def each_enum_is_in_it_with_all_its_values() -> None:
-    enums = [(name, body) for body, name in re.findall(r"^typedef enum \w+ \{(.*?)\} (\w+);", HEADER, re.S | re.M)
-             if name != "CUresult"]  # CUresult belongs to the CUDA driver
-    assert len(enums) >= 12, enums
-    for name, body in enums:
+    enums = {name: body for body, name in re.findall(r"^typedef enum \w+ \{(.*?)\} (\w+);", HEADER, re.S | re.M)}
+    assert enums.pop("CUresult"), "of the CUDA driver"
+    assert enums and len(enums) + 1 == HEADER.count("typedef enum "), enums
+    for name, body in enums.items():
         assert f"SIZE({name}, " in LIST, name
         for value in re.findall(r"\b(CU_?FILE_\w+)", body):
             assert f"IS({value}, " in LIST, f"{name}: {value}"
@@ -27,7 +27,7 @@ def each_enum_is_in_it_with_all_its_values() -> None:
 
 def each_struct_is_in_it_with_all_its_members() -> None:
     structs = re.findall(r"^typedef struct \w+ \{\n(.*?)^\} (\w+);", HEADER, re.S | re.M)
-    assert len(structs) >= 12, structs
+    assert structs and len(structs) == len(re.findall(r"^typedef struct \w+ \{", HEADER, re.M)), structs
     for body, name in structs:
         assert f"SIZE({name}, " in LIST, name
         members = re.findall(r"(?:\(\*|[ *])(\w+)(?:\)\(.*|\[\w+\])?;$", body, re.M)
@@ -38,7 +38,7 @@ def each_struct_is_in_it_with_all_its_members() -> None:
 
 def each_flag_is_in_it() -> None:
     flags = re.findall(r"^#define (CU_?FILE_(?:P2P_FLAG|RDMA|STREAM|GPU)_\w+)", HEADER, re.M)
-    assert len(flags) >= 12, flags
+    assert flags
     for flag in flags:
         assert f"IS({flag}, " in LIST, flag
 
@@ -55,7 +55,7 @@ def abi_finds_our_header_to_be_so_as_old_and_as_new() -> None:
     said = [abi(), abi("-DCUFILE_ABI=1190")]
     assert not any(one.returncode for one in said), said
     numbers = [int(one.stdout.split()[0]) for one in said]
-    assert 200 < numbers[0] < numbers[1] == len(re.findall(r"^(?:SIZE|AT|IS)\(", LIST, re.M)), said
+    assert 0 < numbers[0] < numbers[1] == len(re.findall(r"^(?:SIZE|AT|IS)\(", LIST, re.M)), said
 
 
 def abi_sees_another_number() -> None:

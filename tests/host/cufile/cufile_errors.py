@@ -31,7 +31,7 @@ ROWS = [(int(number), name, when, re.findall(r"`([^`]+)`", tests)) for number, n
 
 
 def the_table_has_each_error_of_the_header_once_and_in_order() -> None:
-    assert len(CODES) > 45, CODES
+    assert CODES and ENUM and len(CODES) == len(re.findall(r"^\tCU_FILE_\w+", ENUM[1], re.M)), CODES
     assert [(name, number) for number, name, _, _ in ROWS] == list(CODES.items()), \
         set(CODES.items()) ^ {(name, number) for number, name, _, _ in ROWS}
 
@@ -43,7 +43,6 @@ def each_has_a_test_or_a_reason_why_it_is_never_returned() -> None:
 
 
 def the_tests_are_there_and_expect_it() -> None:
-    assert len(TESTS) > 100
     for number, name, _, tests in ROWS:
         for test in tests:
             assert test in TESTS, f"{number}: there is no {test}"

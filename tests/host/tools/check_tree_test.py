@@ -402,8 +402,7 @@ def the_largest_machine_fits_one_screen() -> None:
     for n in range(40):
         tree.disk(f"md{n}", "sys/devices/virtual/block", 100 + n)
     seen = without(tree, ("sys/module/peerdma", "dev/peerdma", "lib/"))
-    assert len(seen.items) > 40 and len(seen.text.splitlines()) > 100, len(seen.items)
-    assert len(seen.summary.splitlines()) <= 24, seen.summary
+    assert len(seen.summary.splitlines()) <= 24 < sum(item["state"] in ("bad", "warn") for item in seen.items), seen.summary
     assert re.search(r"^     \d+ more that are bad or warn$", seen.summary, re.M), seen.summary
 
 
@@ -932,15 +931,15 @@ def the_commands_of_each_family() -> None:
 def the_page_names_the_commands_that_are_printed() -> None:
     page = (HERE.parents[3] / "Documentation/packages.md").read_text().partition("## Other distributions")[2]
     rows = [line.split("|")[1:-1] for line in page.splitlines() if re.match(r"\| [A-Z]", line)]
-    assert len(rows) >= 6
-    seen = 0
+    assert rows and len(rows) == len(re.findall(r"^\|", page, re.M)) - 2, rows  # its head
     for row in rows:
+        seen = 0
         for ident in re.findall(r"`([a-z-]+)`", row[0]):
             said = spoiled({"etc/os-release": release(ident, "13" if ident == "debian" else "")})
             for command in re.findall(r"`([^`]+)`", row[2] + row[3] + row[4]):
                 assert command.replace("RELEASE", K) in said.commands, (ident, command, said.commands)
                 seen += 1
-    assert seen > 25, seen
+        assert seen, row
 
 
 def options_of_modules_reach_the_initramfs() -> None:
