@@ -82,7 +82,7 @@ format: ## format the C and C++ files that differ from the last commit
 hooks: ## let git check the format and lint staged files before each commit
 	$(Q)scripts/hooks.sh
 
-compile_commands.json: ## the compile commands of user/ and tests/, for clangd
+compile_commands.json: ## the compile commands of user/, tests/ and what Kbuild has built, for clangd
 	$(Q)scripts/compile_commands.py $@
 
 bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
