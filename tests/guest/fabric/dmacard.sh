@@ -60,13 +60,15 @@ done
 
 check "nonsense is refused" sh -c "! echo to 0 0 0 1 >$copy 2>/dev/null && ! echo from 0 2097152 1 1 >$copy 2>/dev/null"
 
+each_copies() { [ "$(sort -u /tmp/copies 2>/dev/null | wc -l)" = 3 ]; }
 # It goes while it copies: who waits has an error, and nothing hangs.
 for round in 1 2 3; do
 	[ $round = 1 ] || begin || bail "it does not come back"
+	rm -f /tmp/copies
 	for at in 0 1 2; do
-		(while moves to $((to + at * 1048576)) 0 1048576 1000 2>/dev/null; do :; done) &
+		(while moves to $((to + at * 1048576)) 0 1048576 1000 2>/dev/null; do echo $at >>/tmp/copies; done) &
 	done
-	sleep 0.5
+	soon 20 each_copies || not_ok "round $round: copies are under way"
 	echo "$card" >$pci/drivers/dmacard/unbind
 	wait
 	check "round $round: it goes, and so do those who copy" [ ! -e $copy ]

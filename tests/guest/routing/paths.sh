@@ -97,18 +97,26 @@ load() {
 		pdio read "$both" 0 $mib 0 | cut -d' ' -f1-6
 	done
 }
+# reads_go_on: one has begun and ended meanwhile
+reads_go_on() {
+	local before
+	before=$(wc -l </tmp/load)
+	has_more() { [ "$(wc -l </tmp/load)" -ge $((before + 2)) ]; }
+	soon 20 has_more || not_ok "reads go on"
+}
 rm -f /tmp/enough
-load >/tmp/load 2>&1 &
+: >/tmp/load
+load >>/tmp/load 2>&1 &
 loader=$!
 read -r first _ <<<"$(paths "$both")"
-sleep 0.3
+reads_go_on
 echo 1 >"/sys/bus/pci/devices/$(pci "$first")/remove"
 settled "$both" 1 || bail "the path stays"
-sleep 0.3
+reads_go_on
 wayfree "a path went under load" "$both" "$both"
 echo 1 >/sys/bus/pci/rescan
 settled "$both" 2 || bail "the path does not come back"
-sleep 0.3
+reads_go_on
 touch /tmp/enough
 wait $loader
 same "no request noticed" "0 0 $mib $mib 0 0" "$(sort -u /tmp/load)"

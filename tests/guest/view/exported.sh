@@ -70,7 +70,7 @@ kill -KILL $service
 wait $service 2>/dev/null
 dd if="$taken_disk" of=/run/held bs=4096 count=1 iflag=direct status=none 2>/dev/null &
 held=$!
-sleep 0.5 # for it to reach the device
+soon 20 waits $held || not_ok "a read is under way"
 sed -i '/^host/d' /run/views/taken.conf
 exports
 published "without its host it comes back" taken
