@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Reads through the pipeline, with lengths around each boundary and by each way to fill it: every byte arrives, and
 // nothing around it changes.
-#include "program.hpp"
+#include "pipeline.hpp"
 
 namespace
 {
-
-constexpr size_t mib = 1 << 20, room = 9 * mib;
 
 const std::string &content()
 {
@@ -14,28 +12,10 @@ const std::string &content()
 	return all;
 }
 
-class World : protected Fakes
+class World : protected Pipeline
 {
 protected:
-	World()
-	{
-		cuda.present = true;
-		cuda.device.assign(room, 'd');
-	}
-	~World()
-	{
-		close_all(library);
-		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
-		EXPECT_EQ(system.rings.live, 0u) << "a ring leaked";
-	}
-	void configure(size_t threads, bool little)
-	{
-		const size_t one = 4, count = 1;
-		EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, threads).err, 0);
-		if (little) {
-			EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
-		}
-	}
+	World() : Pipeline(std::string(room, 'd')) {}
 	// Exactly these bytes of the file, and nothing else.
 	void expect(size_t at, size_t n, size_t from)
 	{
@@ -46,9 +26,6 @@ protected:
 	}
 };
 
-struct Shape {
-	size_t size, from, to;
-};
 constexpr Shape shapes[] = {
 	{mib, 0, 0},
 	{mib + 1, 0, 0},

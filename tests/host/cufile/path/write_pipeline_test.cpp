@@ -1,46 +1,27 @@
 // SPDX-License-Identifier: MIT
 // Writes of device memory through slabs of each size: every byte is written, nothing else in the file changes, and the
 // result ends at an error.
-#include "program.hpp"
+#include "pipeline.hpp"
 
 namespace
 {
 
-constexpr size_t mib = 1 << 20, room = 9 * mib;
-
-class World : protected Fakes
+class World : protected Pipeline
 {
 protected:
-	World() : bytes(some_bytes(room))
-	{
-		cuda.present = true;
-		cuda.device = bytes;
-	}
-	~World()
-	{
-		close_all(library);
-		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
-	}
-	// little: the pool has one small buffer.
+	World() : Pipeline(some_bytes(room)) {}
 	CUfileHandle_t file(bool little, int flags, size_t threads = 4)
 	{
-		const size_t one = 4, count = 1;
-		EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, threads).err, 0);
-		if (little) {
-			EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
-		}
+		configure(threads, little);
 		fd = system.program_fd(std::string(room, 'f'), O_RDWR | flags);
 		return register_file(library, fd);
 	}
 	const std::string &content() { return system.fds.at(fd).file->bytes; }
 
-	const std::string bytes;
+	const std::string bytes = cuda.device;
 	int fd = -1;
 };
 
-struct Shape {
-	size_t size, from, to;
-};
 constexpr Shape shapes[] = {{1, 0, 0},       {mib, 0, 0},           {mib + 1, 3, 512},   {2 * mib, 512, 4096},
 			    {5 * mib, 7, 0}, {8 * mib, 0, mib / 2}, {room, 0, room / 2}, {3 * mib + 5, 1, room - 100}};
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <tuple>
 
 #include "cufile/registry/file.hpp"
 #include "fake_dependencies.hpp"
@@ -32,6 +37,25 @@ protected:
 		fd = system.program_fd(pattern(size), flags, mode);
 		programs++;
 		return SystemFile::open(system, fd, odirect, file);
+	}
+	// Reads of the file that is open, of pattern(10000), to each alignment of memory. Nothing beyond its end is written.
+	void expect_reads(std::initializer_list<uint64_t> offsets, std::initializer_list<uint64_t> sizes)
+	{
+		const std::string bytes = pattern(10000);
+		for (const uint64_t offset : offsets) {
+			for (const uint64_t size : sizes) {
+				for (const uint64_t at : {0u, 1u, 512u}) {
+					const std::string what = testing::PrintToString(std::tuple(offset, size, at));
+					const std::string want = bytes.substr(std::min(offset, bytes.size()), size);
+					std::memset(memory, 0x77, sizeof(memory));
+					ASSERT_EQ(file->read(memory + at, size, offset),
+						  static_cast<int64_t>(want.size()))
+						<< what;
+					ASSERT_TRUE(!want.compare(0, want.size(), memory + at, want.size())) << what;
+					ASSERT_EQ(memory[at + want.size()], 0x77) << what << ": beyond the end";
+				}
+			}
+		}
 	}
 
 	alignas(4096) char memory[65536] = {};
@@ -120,21 +144,8 @@ TEST_F(CufileFile, ThePageCacheIsTheProgramsChoice)
 
 TEST_F(CufileFile, EveryAlignment)
 {
-	const std::string bytes = pattern(10000);
 	open(O_RDWR | O_DIRECT);
-	for (const uint64_t offset : {0u, 1u, 511u, 512u, 513u, 4096u, 9728u, 9999u, 10000u, 20000u}) {
-		for (const uint64_t size : {1u, 511u, 512u, 513u, 4096u, 10000u, 30000u}) {
-			for (const uint64_t at : {0u, 1u, 512u}) {
-				std::memset(memory, 0x77, sizeof(memory));
-				const size_t there = offset >= bytes.size() ? 0 : std::min(size, bytes.size() - offset);
-				ASSERT_EQ(file->read(memory + at, size, offset), static_cast<int64_t>(there))
-					<< offset << ' ' << size << ' ' << at;
-				ASSERT_EQ(bytes.compare(std::min(offset, bytes.size()), there, memory + at, there), 0)
-					<< offset << ' ' << size << ' ' << at;
-				ASSERT_EQ(memory[at + there], 0x77) << "beyond the end";
-			}
-		}
-	}
+	expect_reads({0, 1, 511, 512, 513, 4096, 9728, 9999, 10000, 20000}, {1, 511, 512, 513, 4096, 10000, 30000});
 }
 
 TEST_F(CufileFile, EveryAlignmentOfAWrite)
@@ -222,24 +233,8 @@ TEST_F(CufileFile, WhatIsNotAlignedWithoutASecondDescriptor)
 			system.limits = {static_cast<uint32_t>(limit ? limit : 512), static_cast<uint32_t>(limit)};
 			open(O_RDWR | O_DIRECT);
 			system.limits.offset = limit ? system.limits.offset : 4096;
-			for (const uint64_t offset : {0u, 1u, 511u, 4096u, 9728u, 9999u, 10000u, 20000u}) {
-				for (const uint64_t size : {1u, 512u, 4097u, 30000u}) {
-					for (const uint64_t at : {0u, 1u, 512u}) {
-						std::memset(memory, 0x77, sizeof(memory));
-						const size_t there = offset >= bytes.size() ?
-									     0 :
-									     std::min(size, bytes.size() - offset);
-						ASSERT_EQ(file->read(memory + at, size, offset),
-							  static_cast<int64_t>(there))
-							<< offset << ' ' << size << ' ' << at;
-						ASSERT_EQ(bytes.compare(std::min(offset, bytes.size()), there,
-									memory + at, there),
-							  0)
-							<< offset << ' ' << size << ' ' << at;
-						ASSERT_EQ(memory[at + there], 0x77) << "beyond the end";
-					}
-				}
-			}
+			expect_reads({0, 1, 511, 4096, 9728, 9999, 10000, 20000}, {1, 512, 4097, 30000});
+			ASSERT_FALSE(HasFatalFailure());
 			// Whole blocks of the file go to memory at any address; parts of blocks are refused entirely.
 			std::memset(memory, 0x66, sizeof(memory));
 			EXPECT_EQ(file->check_write(4096, 4096), 0);
