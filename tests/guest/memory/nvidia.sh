@@ -48,17 +48,39 @@ keep() {
 }
 # asks PID: several of its threads are inside ioctls
 asks() { [ "$(cat "/proc/$1"/task/*/syscall | grep -c '^16 ')" -gt 1 ]; }
-# let_go HOW [COMMAND]: starts nvidia.cpp, runs COMMAND and makes it release the memory
+# let_go WHAT HOW [COMMAND]: starts nvidia.cpp, runs COMMAND and makes it release the memory
 let_go() {
-	keep let_go "$1"
-	"${@:2}"
+	keep let_go "$2"
+	"${@:3}"
 	echo >&"${keeper[1]}"
 	read -r said <&"${keeper[0]}"
+	same "$1" "done" "$said"
 }
 # no_memory_for WHAT FUNCTION [--all]: a registration for which this kernel function finds no memory
 no_memory_for() { relay_as "no memory for $1" without_memory "${@:3}" "$2" nvidia refused 0 12; }
+# lost WHAT: nvidia.cpp says that its memory is gone
+lost() {
+	read -r said <&"${keeper[0]}"
+	same "$1" "gone 19" "$said"
+}
 # ours: reloads our module
 ours() { insmod "$modules/peerdma_nvidia.ko" persistent=0 callback=1 || bail "peerdma_nvidia.ko"; }
+fails() { ! "$@"; }
+nobodys() { ! peerdma providers | grep -q "$GPU"; }
+# kept_until_freed WHAT: the driver has nvidia.cpp's memory still, and calls our module when it is freed
+kept_until_freed() {
+	check "$1: our module stays" fails rmmod peerdma_nvidia
+	check "$1: it is freed" free_it
+	check "$1: and is the driver's" given 0
+	check "$1: and our module goes" rmmod peerdma_nvidia
+}
+unbind_gpu() { echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind; }
+# with_stand WHAT REASON ERRNO PARAMETER=VALUE...: the refusal when the driver is loaded so
+with_stand() {
+	stand "${@:4}"
+	refusal "${@:1:3}"
+	no_stand
+}
 
 afresh
 load_module
@@ -152,67 +174,53 @@ freeing=$!
 sleep 1
 check "who frees it waits for who holds a page of it" kill -0 $freeing
 rmmod pin
-check "and not for longer" soon 5 eval '! kill -0 $freeing 2>/dev/null'
+check "and not for longer" soon 5 ended $freeing
 waited=$(</sys/kernel/debug/nvstand/waited) ran=$(</sys/kernel/debug/nvstand/ran)
 check "and sleeps meanwhile" [ $((waited > 500 && ran < waited / 10)) = 1 ]
 diag "$waited ms, of a CPU $ran ms"
-read -r said <&"${keeper[0]}"
-same "its owner hears of it" "gone 19" "$said"
+lost "its owner hears of it"
 end_keeper
 
 keep keep
 hold_lock /mnt/disk/foreign
 free_it &
 freeing=$!
-check "who frees it does not wait for a file's lock" soon 10 eval '! kill -0 $freeing 2>/dev/null'
+check "who frees it does not wait for a file's lock" soon 10 ended $freeing
 check "which another still has" kill -0 "$locker"
 release_lock
-read -r said <&"${keeper[0]}"
-same "its owner hears of it then" "gone 19" "$said"
+lost "its owner hears of it then"
 end_keeper
 
 # With tickets the driver takes memory back from the process that registered it. For memory released otherwise, it calls
 # our callback when the process frees it, and the callback must still exist.
-let_go thread
-same "its own process destroys it" "done" "$said"
+let_go "its own process destroys it" thread
 check "the driver has it back" given 0
 check "and calls nobody" rmmod peerdma_nvidia
-check "as there is nothing to free" eval '! free_it 2>/dev/null'
+check "as there is nothing to free" fails free_it
 end_keeper
 ours
 behave no_memory=1
-let_go thread
-same "the driver has no memory to take it back" "done" "$said"
+let_go "the driver has no memory to take it back" thread
 check "no memory to take it back: the driver has it still" given 1
-check "no memory to take it back: so our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
-check "no memory to take it back: it is freed" free_it
-check "no memory to take it back: and is the driver's" given 0
-check "no memory to take it back: and our module goes" rmmod peerdma_nvidia
+kept_until_freed "no memory to take it back"
 end_keeper
 for how in destroy close; do
 	ours
-	let_go $how
-	same "$how by another process" "done" "$said"
-	check "$how: it is nobody's buffer any more" soon 5 eval '! peerdma providers | grep -q "$GPU"'
+	let_go "$how by another process" $how
+	check "$how: it is nobody's buffer any more" soon 5 nobodys
 	check "$how: the driver has it still" given 1
-	check "$how: so our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
-	check "$how: it is freed" free_it
-	check "$how: and is the driver's" given 0
-	check "$how: and our module goes" rmmod peerdma_nvidia
+	kept_until_freed "$how"
 	end_keeper
 done
 ours
-let_go thread others_have
-same "while others hold it" "done" "$said"
+let_go "while others hold it" thread others_have
 rmmod pin
-check "while others hold it: nobody waits for them" soon 5 eval '! peerdma providers | grep -q "$GPU"'
+check "while others hold it: nobody waits for them" soon 5 nobodys
 check "while others hold it: the driver has it still" given 1
 end_keeper
-check "while others hold it: our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
-check "while others hold it: it is freed" free_it
-check "while others hold it: and our module goes" rmmod peerdma_nvidia
+kept_until_freed "while others hold it"
 ours
-let_go thread others_have
+let_go "just when others held it" thread others_have
 rmmod pin
 part "just when others held it" soon
 end_keeper
@@ -222,14 +230,13 @@ behave lag=300
 for persistent in 1 0; do
 	form $persistent
 	keep keep
-	check "form $persistent: our module stays meanwhile" eval '! rmmod peerdma_nvidia 2>/dev/null'
-	check "form $persistent: the driver stays meanwhile" eval '! rmmod nvstand 2>/dev/null'
+	check "form $persistent: our module stays meanwhile" fails rmmod peerdma_nvidia
+	check "form $persistent: the driver stays meanwhile" fails rmmod nvstand
 	end_keeper
 	check "form $persistent: a process that is killed keeps nothing" soon 5 given 0
 	keep keep
 	check "form $persistent: the GPU is unbound" timeout 20 bash -c "echo $GPU >/sys/bus/pci/drivers/nvstand/unbind"
-	read -r said <&"${keeper[0]}"
-	same "form $persistent: who had some has lost it" "gone 19" "$said"
+	lost "form $persistent: who had some has lost it"
 	check "form $persistent: the driver has all of it back" given 0
 	same "form $persistent: nothing wrong" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 	end_keeper
@@ -260,19 +267,18 @@ same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/
 keep keep
 throttle 131072
 soon 20 waits $keeper_PID || not_ok "a slow read is under way"
-echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind &
+unbind_gpu &
 unbinding=$!
 sleep 0.5
 same "a GPU that is being unbound: no more is registered" ok "$(nvidia refused 48 19 | head -n 1 | cut -d' ' -f1)"
-echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind &
+unbind_gpu &
 second=$!
 sleep 1
 check "two who unbind the GPU wait for a read" eval 'kill -0 $unbinding && kill -0 $second'
 throttle 0
-check "and not for longer" soon 20 eval '! kill -0 $unbinding 2>/dev/null && ! kill -0 $second 2>/dev/null'
+check "and not for longer" soon 20 eval 'ended $unbinding && ended $second'
 wait $unbinding $second
-read -r said <&"${keeper[0]}"
-same "who had some has lost it" "gone 19" "$said"
+lost "who had some has lost it"
 same "and the driver had it back before" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 end_keeper
 bind_to nvstand
@@ -283,9 +289,9 @@ nvidia insist &
 insisting=$!
 soon 20 asks $insisting || not_ok "others ask for more"
 # An unbinding that waits for them cannot be killed.
-echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind &
+unbind_gpu &
 unbinding=$!
-check "while others ask for more: the GPU is unbound" soon 20 eval '! kill -0 $unbinding 2>/dev/null'
+check "while others ask for more: the GPU is unbound" soon 20 ended $unbinding
 kill -9 $insisting
 wait $insisting 2>/dev/null
 wait $unbinding
@@ -296,7 +302,7 @@ no_stand
 stand stays=1
 form 0
 keep keep
-echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind
+unbind_gpu
 read -r said <&"${keeper[0]}"
 same "who unbinds a GPU gives nothing back" "gone 19 1" "$said $(</sys/kernel/debug/nvstand/given)"
 end_keeper
@@ -306,22 +312,16 @@ no_stand
 
 stand stays=1
 bind_to peerdma
-echo "$GPU" >/sys/bus/pci/drivers/nvstand/unbind
+unbind_gpu
 refusal "a GPU that nobody drives" 73 19
 echo "$GPU" >/sys/bus/pci/drivers_probe
 refusal "a GPU that is bound to us" 71 95
 echo "$GPU" >/sys/bus/pci/drivers/peerdma/unbind
 no_stand
 
-stand publish=0
-refusal "a BAR that nobody has published" 69 95
-no_stand
-stand publish=0 write_combined=1
-refusal "one that is mapped write-combined" 70 95
-no_stand
-stand write_combined=1
-refusal "and one that was published so" 70 95
-no_stand
+with_stand "a BAR that nobody has published" 69 95 publish=0
+with_stand "one that is mapped write-combined" 70 95 publish=0 write_combined=1
+with_stand "and one that was published so" 70 95 write_combined=1
 check "our module goes" rmmod peerdma_nvidia
 echo 0 >$allowed
 
