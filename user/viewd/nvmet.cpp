@@ -113,7 +113,8 @@ NvmetPort NvmetPort::parse(const std::string &text)
 	return port;
 }
 
-Nvmet::Nvmet(fs::path root, const std::vector<NvmetPort> &ports) : root_(std::move(root))
+Nvmet::Nvmet(fs::path root, const std::vector<NvmetPort> &ports, Clock::duration tried_again)
+	: root_(std::move(root)), tried_again_(tried_again)
 {
 	if (!ports.empty() && !fs::is_directory(root_))
 		throw std::runtime_error(fmt::format("{}: not there (is the module nvmet loaded?)", root_.string()));
@@ -229,7 +230,7 @@ void Nvmet::open(const std::string &nqn)
 std::string Nvmet::open_port(const std::string &number)
 {
 	Failure &last = failures_[number];
-	if (!last.what.empty() && Clock::now() < last.time + tried_again)
+	if (!last.what.empty() && Clock::now() < last.time + tried_again_)
 		return last.what;
 	last.what.clear();
 	const fs::path port = root_ / "ports" / number;

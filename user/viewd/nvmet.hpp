@@ -26,8 +26,9 @@ class Nvmet
 {
 public:
 	// root: of the target in configfs. Makes the ports that are not there, and finds what services before have exported. Throws
-	// std::runtime_error.
-	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
+	// std::runtime_error. tried_again: how long after a port could not be opened it is tried again, at the earliest.
+	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports,
+	      std::chrono::steady_clock::duration tried_again = std::chrono::seconds(1));
 	// Removes the ports and hosts that it has made, if no other subsystem uses them.
 	~Nvmet();
 	Nvmet(const Nvmet &) = delete;
@@ -58,7 +59,6 @@ public:
 
 private:
 	using Clock = std::chrono::steady_clock;
-	static constexpr auto tried_again = std::chrono::seconds(1); // a port, at the earliest
 
 	void make_port(const NvmetPort &port);
 	// A folder that the destructor removes, unless it was there before.
@@ -70,6 +70,7 @@ private:
 	bool may_more(const std::string &nqn, const std::vector<std::string> &hosts) const;
 
 	const std::filesystem::path root_;
+	const Clock::duration tried_again_;
 	std::vector<std::string> port_numbers_;
 	std::multimap<std::string, std::string> left_; // at the start: NQNs, by serials
 	std::mutex mutex_;                             // protects the members below, and open() against close_all()

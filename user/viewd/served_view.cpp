@@ -18,8 +18,6 @@ namespace
 {
 
 constexpr uint64_t page = 4096;
-// How often, while they are read from the cache.
-constexpr auto asked_every = std::chrono::seconds(1);
 // Loading this key asks one storage for the identities of its files in to_ask_. Each storage has a key of its own: one that does not
 // answer delays only its own files.
 constexpr uint64_t question(size_t storage) { return ChunkCache::no_chunk + storage; }
@@ -59,12 +57,13 @@ struct ServedView::Parts {
 };
 
 ServedView::ServedView(ChunkCache &cache, const view::Sequence &files, const view::Header &header,
-		       std::vector<view::Identity> identities, bool prefetch)
+		       std::vector<view::Identity> identities, bool prefetch, ChunkCache::Clock::duration asked_every)
 	: cache_(cache), files_(files), codec_(header.codec), reducer_(codec_, files), header_(view::serialize(header)),
 	  sums_(header.sums), identities_(std::move(identities)), storages_(storages_of(files_)),
 	  data_bytes_(header.data_bytes()), device_bytes_((header_.size() + data_bytes_ + page - 1) / page * page),
-	  prefetches_(prefetch), ahead_(data_bytes_), asked_(files_.files().size(), ChunkCache::Clock::now()),
-	  to_ask_(storages_.size()), changed_(files_.files().size())
+	  prefetches_(prefetch), asked_every_(asked_every), ahead_(data_bytes_),
+	  asked_(files_.files().size(), ChunkCache::Clock::now()), to_ask_(storages_.size()),
+	  changed_(files_.files().size())
 {
 	const auto load_or_ask = [this](uint64_t chunk, std::byte *to) {
 		return chunk < ChunkCache::no_chunk ? load(chunk, to) : ask_now(chunk - ChunkCache::no_chunk);
@@ -302,7 +301,7 @@ void ServedView::ask_now_and_then(uint64_t begin, uint64_t end)
 		const auto now = ChunkCache::Clock::now();
 		const Files files = files_of(begin, end);
 		for (size_t i = files.first.file; i < files.end; i++)
-			if (now - asked_[i] >= asked_every) {
+			if (now - asked_[i] >= asked_every_) {
 				to_ask_[storage_of(i)].insert(i);
 				asked_[i] = now;
 			}

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -56,9 +57,10 @@ public:
 	};
 
 	// header and identities: of a finished scan of these files. `cache` outlives it. prefetch: whether streams are recognized; a plan
-	// is followed in any case.
+	// is followed in any case. asked_every: how often a file's storage is asked how the file is, while it is read from the cache.
 	ServedView(ChunkCache &cache, const view::Sequence &files, const view::Header &header,
-		   std::vector<view::Identity> identities, bool prefetch);
+		   std::vector<view::Identity> identities, bool prefetch,
+		   ChunkCache::Clock::duration asked_every = std::chrono::seconds(1));
 	// No read may be under way. Waits for the loads that are.
 	~ServedView();
 	ServedView(const ServedView &) = delete;
@@ -119,6 +121,7 @@ private:
 	const std::vector<uint64_t> storages_; // the numbers of the file systems that the files are on
 	const uint64_t data_bytes_, device_bytes_;
 	const bool prefetches_;
+	const ChunkCache::Clock::duration asked_every_;
 	mutable std::mutex ahead_mutex_; // protects ahead_, plan_ and shared_
 	ReadAhead ahead_;
 	std::optional<Plan> plan_;

@@ -20,6 +20,8 @@ namespace
 
 namespace fs = std::filesystem;
 
+constexpr auto tried_again = std::chrono::milliseconds(20);
+
 class NvmetTree : public testing::Test
 {
 protected:
@@ -150,7 +152,7 @@ TEST_F(NvmetTree, APortThatCanBeOpenedAtLastGetsAllThatWereToBeOpen)
 	fs::create_directories(root / "ports/2/subsystems");
 	make_subsystem("r");
 	make_namespace("r", "1");
-	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}, {"rdma", "192.0.2.2", "4420"}});
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}, {"rdma", "192.0.2.2", "4420"}}, tried_again);
 	const auto is_open = [&](const char *port, const char *nqn) {
 		return fs::is_symlink(root / "ports" / port / "subsystems" / nqn);
 	};
@@ -160,7 +162,7 @@ TEST_F(NvmetTree, APortThatCanBeOpenedAtLastGetsAllThatWereToBeOpen)
 		EXPECT_TRUE(is_open("2", nqn)) << "the other port's fault is not this one's";
 	}
 	fs::create_directories(root / "ports/1/subsystems");
-	std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+	std::this_thread::sleep_for(tried_again);
 	nvmet.open("q");
 	EXPECT_TRUE(is_open("1", "q"));
 	EXPECT_TRUE(is_open("1", "r")) << "its hosts would find the port without it";
@@ -173,14 +175,14 @@ TEST_F(NvmetTree, OpensTheOthersWithoutASubsystemThatIsGone)
 {
 	make_subsystem("p");
 	make_namespace("p", "1");
-	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}});
+	viewd::Nvmet nvmet(root, {{"rdma", "192.0.2.1", "4420"}}, tried_again);
 	for (const char *nqn : {"p", "q"}) {
 		nvmet.add(nqn, device_serial, 7, "/dev/ublkb0", {"host"});
 		EXPECT_THROW(nvmet.open(nqn), std::runtime_error);
 	}
 	fs::remove_all(root / "subsystems/p");
 	fs::create_directories(root / "ports/1/subsystems");
-	std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+	std::this_thread::sleep_for(tried_again);
 	nvmet.open("q");
 	EXPECT_THROW(nvmet.open("p"), std::runtime_error) << "no host can connect to it";
 	EXPECT_FALSE(fs::is_symlink(root / "ports/1/subsystems/p")) << "configfs refuses it";

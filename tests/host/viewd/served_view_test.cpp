@@ -345,20 +345,23 @@ template <class File> struct Scanned : TemporaryFiles {
 
 template <class Condition> bool comes(const Condition &condition)
 {
-	for (int tries = 0; tries < 300 && !condition(); tries++)
-		std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	for (int tries = 0; tries < 3000 && !condition(); tries++)
+		std::this_thread::sleep_for(std::chrono::milliseconds(10));
 	return condition();
 }
+
+constexpr auto asked_every = std::chrono::milliseconds(20);
+void wait_for_a_question_to_be_due() { std::this_thread::sleep_for(asked_every); }
 
 TEST(ServedView, AsksNoServerForWhatIsInTheCache)
 {
 	const Scanned<RemoteFile> folder;
 	RemoteFile &file = *folder.each[0];
 	ChunkCache cache(4, 1);
-	ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false);
+	ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false, asked_every);
 	EXPECT_EQ(folder.read(served), 0);
 	file.is_silent = true;
-	std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // so that a read has it asked
+	wait_for_a_question_to_be_due();
 	EXPECT_EQ(folder.read(served), 0);
 	EXPECT_EQ(folder.read(served), 0);
 	EXPECT_FALSE(served.is_stale());
@@ -386,10 +389,10 @@ TEST(ServedView, ServesNothingOfARemovedFile)
 	for (const int error : {ESTALE, ENOENT}) {
 		const Scanned<RemoteFile> folder;
 		ChunkCache cache(4, 1);
-		ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false);
+		ServedView served(cache, *folder.files, folder.scan->header(), folder.scan->identities(), false,
+				  asked_every);
 		EXPECT_EQ(folder.read(served), 0);
 		folder.each[0]->error = error;
-		std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // so that a read has it asked
 		EXPECT_TRUE(comes([&] { return folder.read(served) == -ENODATA; }));
 		EXPECT_TRUE(served.is_stale());
 	}
@@ -402,7 +405,7 @@ struct OneIsSilent : Scanned<RemoteFile> {
 		EXPECT_EQ(read(served, 0), 0);
 		EXPECT_EQ(read(served, 1), 0);
 		first.is_silent = true;
-		std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // so that reads have them asked
+		wait_for_a_question_to_be_due();
 		EXPECT_EQ(read(served, 0), 0);
 		EXPECT_TRUE(comes([&] { return first.waiting > 0; }));
 		each[1]->has_changed = true;
@@ -415,7 +418,7 @@ struct OneIsSilent : Scanned<RemoteFile> {
 
 	RemoteFile &first = *each[0];
 	ChunkCache cache{8, 2};
-	ServedView served{cache, *files, scan->header(), scan->identities(), false};
+	ServedView served{cache, *files, scan->header(), scan->identities(), false, asked_every};
 };
 
 // Files on another storage need no answer.
