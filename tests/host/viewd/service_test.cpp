@@ -1034,16 +1034,20 @@ void send_part(int fd, const std::string &text)
 	EXPECT_EQ(::send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// Of the rest of a request. "": it was closed.
-std::string answer_to(int fd, const std::string &rest)
+// Of a request that is sent. "": it was closed.
+std::string answer_to(int fd)
 {
-	send_part(fd, rest);
 	::shutdown(fd, SHUT_WR);
 	std::string said;
 	char some[4096];
 	for (ssize_t n; (n = ::recv(fd, some, sizeof(some), 0)) > 0;)
 		said.append(some, static_cast<size_t>(n));
 	return said;
+}
+std::string answer_to(int fd, const std::string &rest)
+{
+	send_part(fd, rest);
+	return answer_to(fd);
 }
 
 constexpr const char *withdraw_v = R"({"op":"withdraw","name":"v"})";
@@ -1068,11 +1072,7 @@ TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
 			}
 			at += static_cast<size_t>(n);
 		}
-		::shutdown(fd, SHUT_WR);
-		std::string said;
-		char some[4096];
-		for (ssize_t n; (n = ::recv(fd, some, sizeof(some), 0)) > 0;)
-			said.append(some, static_cast<size_t>(n));
+		const std::string said = answer_to(fd);
 		::close(fd);
 		return json::parse(said, nullptr, false);
 	};
