@@ -26,11 +26,11 @@ protected:
 	ExplainView() { sys.add_function("0000:01:00.0", 1 << 20, "peerdma"); }
 
 	// As the module answers for a block device, or for a file.
-	void add(const std::string &bytes, bool device)
+	void add(const std::string &bytes, bool is_device)
 	{
-		sys.contents["/f"] = {.bytes = bytes, .mode = (device ? S_IFBLK : S_IFREG) | 0600u};
-		sys.on_ioctl = [this, device](unsigned long request, void *arg) {
-			if (request != PEERDMA_FILE_QUERY || !device)
+		sys.contents["/f"] = {.bytes = bytes, .mode = (is_device ? S_IFBLK : S_IFREG) | 0600u};
+		sys.on_ioctl = [this, is_device](unsigned long request, void *arg) {
+			if (request != PEERDMA_FILE_QUERY || !is_device)
 				return 1;
 			const int rc = sys.perform(request, arg);
 			std::strcpy(static_cast<peerdma_file_query *>(arg)->out_fs_name, "block");
