@@ -92,6 +92,15 @@ at_mapped() {
 		END { print bytes["read"] + 0, bytes["write"] + 0 }' /tmp/mapped "/sys/kernel/debug/dmacard-$1/record"
 }
 
+# round_trip DESCRIPTION FILE OFF LEN: bytes that the host put into the GPU's memory go direct to a file or a drive, and from there over
+# other bytes in the GPU's memory. The host compares them: moves() fills and compares the file in this guest.
+round_trip() {
+	same "$1, there: it goes direct" "$(straight "$4") 0" "$(pdio write "$2" "$3" "$4" 0 "$4" "host fill gpu0 %AT $4 pattern:8")"
+	[ ! -b "$2" ] || blockdev --flushbufs "$2"
+	same "$1, and back: it goes direct" "$(straight "$4") 0" "$(pdio read "$2" "$3" "$4" 0 "$4" "host fill gpu0 %AT $4 byte:9")"
+	check "$1, and back: the host has its own bytes" host compare gpu0 0 "$4" pattern:8
+}
+
 # moves_by DESCRIPTION FILE LEN CARD OTHER: a write and a read go direct, once each at the GPU by one card's record, and not by the other's
 moves_by() {
 	record_anew "$4"

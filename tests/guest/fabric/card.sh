@@ -52,6 +52,7 @@ else
 		there="0 $len"
 		[ "$LAB_TOPOLOGY" != rp-vtd ] || there="0 0" # whose addresses are IOVAs
 		same "$len bytes: read and written at the BAR's own addresses" "$there" "$(at_gpu "$card")"
+		round_trip "$len bytes" "$disk" $((8 * mib)) "$len"
 	done
 	# One request, so that no address is mapped twice.
 	same "a read: the function writes where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"0 65536" \

@@ -42,6 +42,7 @@ for version in 4.2 3; do
 			moves "v$version, $len bytes" $share/file $mib "$len"
 			[ "$LAB_TOPOLOGY" = rp-vtd ] || # whose addresses are IOVAs
 				same "v$version, $len bytes: the function has moved them" "ok gpu0 $((2 * len))" "$(host dma | cut -d' ' -f1-3)"
+			round_trip "v$version, $len bytes" $share/file $mib "$len"
 		done
 		same "v$version, a read: the function writes where the kernel has mapped the GPU's memory for it" \
 			"$(straight 65536) 0"$'\n'"0 65536" "$(at_mapped "$card" pdio read $share/file $mib 65536 0)"
