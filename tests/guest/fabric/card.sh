@@ -30,10 +30,22 @@ check "host memory: written and read" pattern compare "$disk" 0 $mib pattern:3
 check "host memory: the target has it" pattern compare "$far" 0 $mib pattern:3
 insert peerdma_rdma
 reason=$(verdict "$disk" reason)
+# refused DESCRIPTION REASON NUMBER: the verdict, and requests, of which the card moves nothing
+refused() {
+	local way
+	same "$1" "$2" "$reason"
+	record_anew "$card"
+	for way in read write; do
+		same "$1: a $way" "$EXDEV $3 0" "$(pdio $way "$disk" 0 4096 0 | cut -d' ' -f1-3)"
+	done
+	same "$1: nothing at the GPU, by the card" "0 0" "$(at_gpu "$card")"
+	blockdev --flushbufs "$disk"
+	check "$1: the drive is as before" pattern compare "$disk" 0 $mib pattern:3
+}
 if lacks nvme-rdma-p2p; then
-	same "nvme-rdma does not announce peer-to-peer DMA" QUEUE "$reason"
+	refused "nvme-rdma does not announce peer-to-peer DMA" QUEUE 33
 elif [ "$LAB_TOPOLOGY" = rp-intel ]; then
-	same "the host bridge is not trusted" DISTANCE "$reason"
+	refused "the host bridge is not trusted" DISTANCE 34
 else
 	same "the kernel's rules allow it" NONE "$reason"
 	case $LAB_TOPOLOGY in

@@ -34,7 +34,9 @@ for version in 4.2 3; do
 	client vers=$version,rdma,port=20049
 	if [ "$LAB_TOPOLOGY" = rp-intel ]; then
 		same "v$version: the host bridge is not trusted" "DISTANCE none" "$(says $share/file)"
+		record_anew "$card"
 		same "v$version: a read" "$EXDEV $DISTANCE 0" "$(pdio read $share/file 0 4096 0 | cut -d' ' -f1-3)"
+		same "v$version: nothing at the GPU, by the card" "0 0" "$(at_gpu "$card")"
 	else
 		same "v$version: the kernel's rules allow it" "NONE $map" "$(says $share/file)"
 		for len in 4096 $((4 * mib)); do
