@@ -131,11 +131,13 @@ goes_on() {
 	fi
 }
 
-# taken read|write DESCRIPTION FILE IMAGE LEN: unbinds the GPU under a request that the throttled image makes slow. The
-# request must complete before the GPU is unbound; then the GPU is published again. A read gets pattern:1.
+# taken read|write DESCRIPTION FILE IMAGE LEN [TARGET]: unbinds the GPU under a request that the throttled image makes slow. The
+# request must complete before the GPU is unbound; then the GPU is published again. A read gets pattern:1. What is written is compared in
+# the image, or in TARGET, a drive of this guest.
 taken() {
-	local what="$2, the GPU is unbound under a $1" len=$5 seed=1 image=gpu0
-	[ "$1" = read ] || seed=5 image=$4
+	local what="$2, the GPU is unbound under a $1" len=$5 compare=(host compare gpu0 0 "$5" pattern:1)
+	[ "$1" = read ] || compare=(host compare "$4" 0 "$5" pattern:5)
+	[ "$1" = read ] || [ -z "${6:-}" ] || compare=(pattern compare "$6" 0 "$5" pattern:5)
 	begins /tmp/slow "$1" "$3" 0 "$len" 0 "$len" "host fill gpu0 %AT $len pattern:5"
 	check "$what: a request is under way" kill -0 $begun
 	peerdma unpublish "$(gpu_bdf)" >/dev/null &
@@ -144,13 +146,14 @@ taken() {
 	throttle 0 "$4"
 	wait $begun
 	same "$what: the request is whole" "$(straight "$len")" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
-	check "$what: and its bytes" host compare $image 0 "$len" pattern:$seed
+	[ -z "${6:-}" ] || blockdev --flushbufs "$6"
+	check "$what: and its bytes" "${compare[@]}"
 	wait
 	check "$what: it is gone" [ ! -e "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ]
 	publish
 }
 
-# taken_twice DESCRIPTION FILE IMAGE LEN: the same for a read and a write on a slow image. The throttle passes the first
+# taken_twice DESCRIPTION FILE IMAGE LEN [TARGET]: the same for a read and a write on a slow image. The throttle passes the first
 # of two requests at once, so the file must not be cached.
 taken_twice() {
 	local way
