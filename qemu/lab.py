@@ -898,6 +898,9 @@ class Boot:
         if verb == "dma":
             inside, elsewhere = await self.dma()
             return f"ok gpu0 {inside} elsewhere {elsewhere}"
+        if verb == "dma-at":
+            ranges = [(int(first, 0), int(end, 0)) for first, _, end in (word.partition(":") for word in rest.split())]
+            return f"ok {self.dma_at(ranges)}"
         if verb == "gcov":
             name, counts = rest.split()
             (self.guest.out / "gcov").mkdir(exist_ok=True)
@@ -950,15 +953,26 @@ class Boot:
         """
         first, last = await self.bar_window()
         inside = elsewhere = 0
+        for addr, length in self.mapped():
+            if first <= addr <= last:
+                inside += length
+            else:
+                elsewhere += length
+        return inside, elsewhere
+
+    def dma_at(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Bytes of those that the drives mapped whole within one of these ranges, of first address and end. The addresses
+        are those on the bus: with an IOMMU, IOVAs. The record names neither the drive nor the direction."""
+        return sum(length for addr, length in self.mapped()
+                   if any(first <= addr and addr + length <= end for first, end in ranges))
+
+    def mapped(self) -> Iterator[tuple[int, int]]:
+        """Address and length of each piece that the drives mapped for DMA since the mark."""
         with open(self.guest.out / "trace.log") as trace:
             trace.seek(self.mark)
             for line in trace:
                 if found := re.search(r"pci_nvme_map_addr addr 0x([0-9a-f]+) len (\d+)", line):
-                    if first <= int(found[1], 16) <= last:
-                        inside += int(found[2])
-                    else:
-                        elsewhere += int(found[2])
-        return inside, elsewhere
+                    yield int(found[1], 16), int(found[2])
 
     # Running
 

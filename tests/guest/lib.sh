@@ -104,6 +104,7 @@ relay_whole() {
 #   host dma-mark        starts counting the bytes moved by the drives' DMA engines; no IOMMU, see lab.py
 #   host again           the guest's next power-off is a hibernation: QEMU is started once more
 #   host dma             "gpu0 N elsewhere N": bytes since the mark
+#   host dma-at FIRST:END ...   bytes since the mark at these addresses of the bus, IOVAs with an IOMMU
 # With a peer (qemu/pair.py):
 #   host say WORD [TEXT]     sends TEXT to the other guest
 #   host hear WORD SECONDS   waits for the other's WORD and prints its TEXT; locks out other calls of host meanwhile

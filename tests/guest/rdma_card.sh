@@ -67,12 +67,13 @@ at_gpu() {
 
 # at_mapped CARD COMMAND...: runs the command, a request of more than a page; then how many bytes the card was told to read (by a request
 # that writes) and to write (by one that reads) at the DMA addresses by which the kernel meanwhile mapped pages of the first GPU's BAR for
-# it. Behind an IOMMU these are not the BAR's own.
+# it, and how many bytes QEMU has seen mapped there. Behind an IOMMU these are not the BAR's own.
 at_mapped() {
-	local trace=/sys/kernel/tracing/instances/mapped start len line addr i addrs sizes pages
+	local trace=/sys/kernel/tracing/instances/mapped start len line addr i addrs sizes pages ranges told
 	read -r start len <<<"$(gpu_bar)"
 	mkdir $trace
 	record_anew "$1"
+	host dma-mark >/dev/null
 	echo 1 >$trace/events/dma/dma_map_sg/enable
 	"${@:2}"
 	echo 0 >$trace/events/dma/dma_map_sg/enable
@@ -87,9 +88,12 @@ at_mapped() {
 		for i in "${!addrs[@]}"; do echo "$((addrs[i])) $((addrs[i] + sizes[i]))" >>/tmp/mapped; done
 	done <$trace/trace
 	rmdir $trace
-	awk 'NR == FNR { first[NR] = $1; end[NR] = $2; next }
+	told=$(awk 'NR == FNR { first[NR] = $1; end[NR] = $2; next }
 		{ for (i in first) if ($2 >= first[i] && $2 + $3 <= end[i]) { bytes[$1] += $3; break } }
-		END { print bytes["read"] + 0, bytes["write"] + 0 }' /tmp/mapped "/sys/kernel/debug/dmacard-$1/record"
+		END { print bytes["read"] + 0, bytes["write"] + 0 }' /tmp/mapped "/sys/kernel/debug/dmacard-$1/record")
+	mapfile -t ranges < <(sort -u /tmp/mapped | tr ' ' :)
+	read -r _ line < <(host dma-at "${ranges[@]}")
+	echo "$told $line"
 }
 
 # round_trip DESCRIPTION FILE OFF LEN: bytes that the host put into the GPU's memory go direct to a file or a drive, and from there over

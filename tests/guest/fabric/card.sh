@@ -68,9 +68,9 @@ else
 		round_trip "$len bytes" "$disk" $((8 * mib)) "$len"
 	done
 	# One request, so that no address is mapped twice.
-	same "a read: the function writes where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"0 65536" \
+	same "a read: the function writes where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"0 65536 65536" \
 		"$(at_mapped "$card" pdio read "$disk" $((8 * mib)) 65536 0)"
-	same "a write: the function reads where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"65536 0" \
+	same "a write: the function reads where the kernel has mapped the GPU's memory for it" "$(straight 65536) 0"$'\n'"65536 0 65536" \
 		"$(at_mapped "$card" pdio write "$disk" $((8 * mib)) 65536 0 65536 "host fill gpu0 %AT 65536 pattern:7")"
 	blockdev --flushbufs "$far"
 	check "a write: the target has it" pattern compare "$far" $((8 * mib)) 65536 pattern:7

@@ -47,9 +47,9 @@ for version in 4.2 3; do
 			round_trip "v$version, $len bytes" $share/file $mib "$len"
 		done
 		same "v$version, a read: the function writes where the kernel has mapped the GPU's memory for it" \
-			"$(straight 65536) 0"$'\n'"0 65536" "$(at_mapped "$card" pdio read $share/file $mib 65536 0)"
+			"$(straight 65536) 0"$'\n'"0 65536 65536" "$(at_mapped "$card" pdio read $share/file $mib 65536 0)"
 		same "v$version, a write: the function reads where the kernel has mapped the GPU's memory for it" \
-			"$(straight 65536) 0"$'\n'"65536 0" \
+			"$(straight 65536) 0"$'\n'"65536 0 65536" \
 			"$(at_mapped "$card" pdio write $share/file $mib 65536 0 65536 "host fill gpu0 %AT 65536 pattern:7")"
 		check "v$version, a write: the server has it" pattern compare $store/file $mib 65536 pattern:7
 	fi

@@ -405,6 +405,28 @@ def topologies() -> None:
     assert "iommu.strict=1" in lab.Topology.load("rp-vtd").cmdline.split()
 
 
+def dma_is_counted_since_the_mark_and_at_the_addresses_that_are_asked_for() -> None:
+    def seen(addr: int, length: int) -> str:
+        return f"pci_nvme_map_addr addr 0x{addr:x} len {length}\n"
+
+    async def answers(boot: lab.Boot) -> None:
+        trace = boot.guest.out / "trace.log"
+        trace.write_text(seen(0x10000, 4096))
+        assert await boot.answer("dma-mark") == "ok"
+        assert await boot.answer("dma-at 0x10000:0x20000") == "ok 0"
+        with open(trace, "a") as file:
+            # From its first byte to its last; a byte before it, over its end, elsewhere.
+            file.write(seen(0x10000, 4096) + seen(0x1f000, 4096) + seen(0xffff, 100) + seen(0x1f000, 4097) + "another event\n" + seen(0x40000, 512))
+        assert await boot.answer(f"dma-at {0x10000}:{0x20000}") == "ok 8192"
+        assert await boot.answer("dma-at 0:0 0x10000:0x11000 0x10000:0x20000 0x40000:0x40200") == "ok 8704", "each is counted once"
+        assert await boot.answer("dma-at") == "ok 0"
+        with mock.patch.object(boot, "bar_window", mock.AsyncMock(return_value=(0x10000, 0x1ffff))):
+            assert await boot.answer("dma") == f"ok gpu0 {2 * 4096 + 4097} elsewhere {100 + 512}"
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(answers(lab.Boot(lab.Guest(KERNEL, TOPOLOGY, [], Path(folder)))))
+
+
 def refused(call: Callable[[], object]) -> str:
     """Returns the text of the LabError that the call raises."""
     try:
@@ -483,7 +505,7 @@ TESTS: list[Callable[[], None]] = [
     races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, headers_name_kernels_by_age,
     what_kernels_lack_is_in_their_table, a_guest_is_told_what_its_kernel_lacks, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
-    of_the_jobs_that_wait_the_longest_begins_first]
+    of_the_jobs_that_wait_the_longest_begins_first, dma_is_counted_since_the_mark_and_at_the_addresses_that_are_asked_for]
 
 
 if __name__ == "__main__":
