@@ -39,7 +39,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test|lab_test|docs_test",)),
     (r"tests/meta/.*", ("meta", "host:changed_test|lab_test|tiers_test|docs_test")),
     # cufile_ways runs these in a guest as well.
-    (r"tests/host/cufile/(?:cufile_ways\.py|random_bytes\.hpp|conformance/.*)", ("host:.*", "guest:cufile_ways")),
+    (r"tests/host/cufile/(?:cufile_ways\.py|random_bytes\.hpp|conformance/.*)", ("host:.*", "guest:cufile_ways|card_cufile_ways")),
     # lab_test looks for names of kernels in all tests, docs_test for names that pages have, changed_test for which tests read a file,
     # tiers_test for the tiers.
     (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}|lab_test|docs_test|changed_test|tiers_test",)),

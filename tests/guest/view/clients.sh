@@ -4,6 +4,7 @@
 # four hosts of their own NQNs, IDs and connections, all in this guest. The drive has added latency, and is cold. Each host reads in
 # order, each byte is compared, and chunks are prefetched.
 # group: view
+# coverage: none
 # topologies: switch
 # boot: single
 # variants: plain

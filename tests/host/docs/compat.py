@@ -79,6 +79,7 @@ FEATURES = (
     ("verbs, GPU memory to GPU memory, with soft-RoCE {on rdma-on-demand: only that it is refused, with the reason}",
      "verbs verbs_pair example"),
     ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio cufile_ways"),
+    ("libcufile.so.0 on a drive that is reached through that card", "card_cufile_ways"),
 )
 
 

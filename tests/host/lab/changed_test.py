@@ -76,14 +76,14 @@ def a_test_selects_itself() -> None:
 
 def a_test_selects_those_that_run_it() -> None:
     for name, those in (("io/read", {"read", "fabric_io", "card_io"}), ("lifetime/revoke", {"revoke", "fabric_lifetime", "card_lifetime"}),
-                        ("cufile/nearby", {"nearby", "card_nearby"}), ("cufile/fio", {"fio", "card_io"}),
+                        ("cufile/nearby", {"nearby", "card_nearby"}), ("cufile/cufile_ways", {"cufile_ways", "card_cufile_ways"}), ("cufile/fio", {"fio", "card_io"}),
                         ("fabric/fabric_stack", {"fabric_stack", "card_stack"}), ("fabric/fabric_seeing", {"fabric_seeing", "card_seeing"}),
                         ("face/fuzz", {"fuzz", "fabric_fuzz", "card_fuzz"}), ("io/large", {"large", "fabric_large", "card_large"})):
         assert guests(f"tests/guest/{name}.sh") == those, name
     # revoke.cpp executes it.
     assert "revoke" in guests("tests/guest/lifetime/owner.cpp")
     assert {"fabric_fuzz", "fuzz"} <= guests("tests/fuzz/corpus/new")
-    assert "cufile_ways" in guests("tests/host/cufile/cufile_ways.py") & guests("tests/host/cufile/conformance/main.cpp")
+    assert {"cufile_ways", "card_cufile_ways"} <= guests("tests/host/cufile/cufile_ways.py") & guests("tests/host/cufile/conformance/main.cpp")
     assert {"docs", "example", "verbs_pair"} <= guests("Documentation/examples/file_to_gpu.cpp")
 
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs cufile_ways.sh, the conformance tests of libcufile by each path, on a drive that is connected by NVMe over RDMA through a network
+# card whose own DMA engine moves the bytes (tests/kmod/dmacard_rdma.h) and reaches both GPUs.
+# group: rdma
+# topologies: paths
+# wants: nvme-rdma-p2p
+# tier: all
+# variants: plain
+# needs: rdma
+# timeout: 1500
+# long: plain
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+kernel_has nvmet nvmet-rdma nvme-rdma
+publish
+finds_cards
+ip=10.9.1.1
+card_begins $ip
+drive=$(nvme_disk nvme2) # not the card's own
+target far "$drive"
+port 1 far rdma ipv4 $ip
+controller=$(connect "$patient,transport=rdma,traddr=$ip,trsvcid=4421,nqn=far") || bail "no connection"
+FAR_nvme0=$(disk_of far) || bail "no disk"
+export FAR_nvme0 FAR_PCI=$card
+record_anew "$card"
+carried cufile_ways
+# The record may be too short for all of it.
+for way in read write; do
+	read -r there _ < <(recorded "$card" $way "" first)
+	check "at the first GPU, by the card: a $way" [ "$there" -gt 0 ]
+done
+unset FAR_nvme0 FAR_PCI
+disconnect "$controller"
+soon 20 no_controller "$controller" || not_ok "the controller goes"
+no_targets
+wipefs -qa "$drive"
+rmmod peerdma_rdma
+cards_end
+plan $tap_n
