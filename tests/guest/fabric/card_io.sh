@@ -7,7 +7,7 @@
 # wants: nvme-rdma-p2p
 # variants: plain
 # needs: rdma udevadm CONFIG_MEMCG CONFIG_KPROBES
-# timeout: 1200
+# timeout: 1300
 # long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -22,7 +22,7 @@ export FAR_PCI=$card # which moves the bytes
 # A controller with one polling queue.
 goes_far nvme0 nr_poll_queues=1
 # The tests from `cli` on unload and reload the module.
-for name in registered proxy bench read write edges batch ids uring observed readback badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
+for name in registered proxy bench read write edges batch ids uring observed readback badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle halt; do
 	carried $name
 	publish
 done

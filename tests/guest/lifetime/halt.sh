@@ -28,7 +28,9 @@ event="insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu"
 relay_as "an error of the bus" halt $file "$(nvme_disk)" "$event && rmmod pcievent"
 relay_as "shutdown" halt $file "$(nvme_disk)" "$event event=shutdown && rmmod pcievent"
 # An error of the switch above GPU and drive. The kernel recovers by resetting the link; the drive must come back too.
-if [ -e /sys/bus/pci_express/drivers/aer ]; then
+if [ -n "${FAR_nvme0:-}" ]; then # card_io.sh
+	skip "a fatal error of the switch" "it resets the card as well, and the connection ends: card_ways"
+elif [ -e /sys/bus/pci_express/drivers/aer ]; then
 	{
 		declare -f host
 		echo host_id=0
