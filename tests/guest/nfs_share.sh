@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154 # rdma.sh and the tests assign what is used here
 # Sourced after rdma.sh by tests of NFS over RDMA with server and client in this guest and the server's files on the drive of the image
-# disk1: reads and writes, ends of files, other writers, the client's page cache, and what goes under a request; and the block path's
+# disk1: reads and writes, ends of files, a file of more than 2 GiB, other writers, the client's page cache, and what goes under a request; and the block path's
 # programs on a file of the share. The test defines:
 #   straight LEN                   what pdio prints of an aligned request (rdma.sh)
 #   went OFF BUF_OFF WANT REASON   what it prints of a read of any part of a file
@@ -80,6 +80,27 @@ read_clients() { clients=(/proc/fs/nfsd/clients/*); }
 other_clients() { local before=${clients[*]}; read_clients; [ "$before" != "${clients[*]}" ]; }
 server_restarts() { rpc.nfsd 0; serve; }
 
+# border_is_right: a read and a write of the 2 MiB in the middle of which 2 GiB of a sparse file are over
+border_is_right() {
+	local what="$version: where 2 GiB are over" at=$((2047 * mib)) len=$((2 * mib)) got
+	rm -f $store/large
+	pattern fill $store/large $at $len pattern:1 $at
+	sync $store/large
+	got=$(pdio read $share/large $at $len 4096 $((4 * mib)) "host fill gpu0 0 $((4 * mib)) pattern:9")
+	same "$what: a read" "$(straight $len)" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
+	check "$what: what came" host compare gpu0 4096 $len pattern:1 $at
+	check "$what: what is before" host compare gpu0 0 4096 pattern:9
+	check "$what: what is behind" host compare gpu0 $((4096 + len)) $mib pattern:9 $((4096 + len))
+	got=$(pdio write $share/large $at $len 4096 $((4 * mib)) "host fill gpu0 0 $((4 * mib)) pattern:5")
+	same "$what: a write" "$(straight $len)" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
+	check "$what: what the server has" pattern compare $store/large $at $len pattern:5 4096
+	sync $store/large
+	check "$what: what its drive has" on_drive disk1 "$(extents $store/large)" $len pattern:5 $at 4096
+	check "$what: the hole before" pattern compare $store/large $((at - mib)) $mib byte:0
+	same "$what: the file's length" $((at + len)) "$(stat -c %s $store/large)"
+	rm $store/large
+}
+
 # share_is_right VERSION
 share_is_right() {
 	local version=$1 options length off len at got reason
@@ -153,6 +174,7 @@ share_is_right() {
 	check "$version: a write of what is cached, and a look by the cache" pattern compare $share/file 4096 16384 pattern:6
 	check "$version: and around" pattern compare $share/file 20480 16384 pattern:1 20480
 
+	border_is_right
 	fresh file $length 1
 	given_up "$version: given up" disk1
 	umount $share $other
