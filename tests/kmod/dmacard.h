@@ -65,7 +65,7 @@ struct dmacard_engine;
 /*
  * Takes the function over: an NVMe controller with one namespace, whose last blocks are scratch.
  * It records the accesses of its copies; the record must exist until the engine ends. Copies under
- * way end with -ENODEV 1 to 2 s after the function was pulled out.
+ * way end with -ENODEV 5 to 6 s after the function was pulled out.
  */
 struct dmacard_engine *dmacard_engine_new(struct pci_dev *pdev, struct dmacard_record *record);
 /*

@@ -25,6 +25,12 @@
 #define CHUNK SZ_256K /* the most bytes of a command */
 #define READY_TRIES 10000 /* of half a millisecond and more */
 #define POLL_PRESENCE HZ /* while copies are under way */
+/*
+ * Polls without the function, after which its copies end: 5 to 6 s. A throttled drive of the lab
+ * holds a command for some seconds. QEMU may still complete it after the function was pulled out,
+ * into memory that its owner has been given back.
+ */
+#define ABSENT_POLLS 6
 
 struct dmacard_queue {
 	struct nvme_command *sq;
@@ -54,7 +60,7 @@ struct dmacard_engine {
 	struct dmacard_copy *copies[SLOTS];
 	struct list_head waiting;
 	bool ended; /* no command begins any more */
-	bool absent; /* the function was not present at the last poll */
+	unsigned int absent; /* how many polls in a row have not found the function */
 	struct completion idle; /* then: none is under way */
 };
 
@@ -380,9 +386,9 @@ static irqreturn_t completions(int irq, void *data)
 }
 
 /*
- * A function that is pulled out completes no command and sends no interrupt. Its copies end at the
- * second poll without it: QEMU first completes what it has begun, and may crash if the driver
- * resets the function before.
+ * A function that is pulled out completes no command and sends no interrupt. Its copies end after
+ * ABSENT_POLLS: QEMU first completes what it has begun, and may crash if the driver resets the
+ * function before.
  */
 static void poll_presence(struct work_struct *work)
 {
@@ -392,12 +398,12 @@ static void poll_presence(struct work_struct *work)
 	LIST_HEAD(ended);
 
 	spin_lock_irq(&engine->lock);
-	if (absent && engine->absent) {
+	engine->absent = absent ? engine->absent + 1 : 0;
+	if (engine->absent >= ABSENT_POLLS) {
 		engine->ended = true;
 		take_copies(engine, &ended);
 		complete(&engine->idle);
 	}
-	engine->absent = absent;
 	if (!is_idle(engine))
 		schedule_delayed_work(&engine->presence, POLL_PRESENCE);
 	spin_unlock_irq(&engine->lock);

@@ -8,7 +8,7 @@
 # variants: plain debug
 # needs: rdma
 # tier: all
-# timeout: 360
+# timeout: 400
 # long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -45,9 +45,9 @@ card_goes() {
 unbound() { echo "$card" >/sys/bus/pci/drivers/dmacard/unbind; }
 # pulled: the driver finds that the function is gone, which ends no copy any more
 pulled() { insmod "$(dirname "$LAB_MODULE")/kmod/pcievent.ko" bdf="$card" event=pull && rmmod pcievent; }
-# pulled_meanwhile: the same while an unbind waits for a copy
+# pulled_meanwhile: the same while an unbind waits for a copy. It waits while QEMU has the copy's command, and 5 s at most (ABSENT_POLLS).
 pulled_meanwhile() {
-	local unbinding pulling=
+	local unbinding pulling='' early=''
 	throttle 1024 # a copy under way does not end
 	sleep 1
 	unbound &
@@ -57,10 +57,11 @@ pulled_meanwhile() {
 		pulled &
 		pulling=$!
 		soon 10 [ -e /sys/module/pcievent ]
-		sleep 0.2
+		sleep 3
+		! ended $unbinding || early=yes
 	fi
 	throttle 0 # QEMU completes what it has begun
-	wait $unbinding && [ -n "$pulling" ] && wait "$pulling"
+	wait $unbinding && [ -n "$pulling" ] && wait "$pulling" && [ -z "$early" ]
 }
 card_comes() {
 	echo "$card" >/sys/bus/pci/drivers_probe
