@@ -41,23 +41,24 @@ static bool nfs_server_is_local(const struct nfs_client *client)
 /* Properties of a client's transports. */
 struct nfs_transports {
 	u32 reason;
-	struct sockaddr_storage server; /* ss_family 0: none yet */
+	struct sockaddr *server; /* of struct peerdma_share_server; sa_family 0: none yet */
 };
 
 static u32 nfs_probe_transport(struct rpc_xprt *xprt, struct nfs_transports *seen)
 {
-	struct sockaddr *server = (struct sockaddr *)&seen->server;
+	const struct sockaddr *server = (struct sockaddr *)&xprt->addr;
 
 	if (xprt->xprt_class->ident != XPRT_TRANSPORT_RDMA)
 		return PEERDMA_REASON_NFS_TRANSPORT;
 	/* Routes are resolved in the initial network namespace only. */
 	if (!net_eq(xprt->xprt_net, &init_net))
 		return PEERDMA_REASON_RDMA_ROUTE;
-	if (!seen->server.ss_family)
-		seen->server = xprt->addr;
-	else if (!rpc_cmp_addr(server, (struct sockaddr *)&xprt->addr))
-		return PEERDMA_REASON_NFS_SERVERS;
-	return PEERDMA_REASON_NONE;
+	/* Nothing but family, address and scope; false: not an address of IP. */
+	if (!seen->server->sa_family)
+		return rpc_copy_addr(seen->server, server) ? PEERDMA_REASON_NONE :
+							     PEERDMA_REASON_RDMA_ROUTE;
+	return rpc_cmp_addr(seen->server, server) ? PEERDMA_REASON_NONE :
+						    PEERDMA_REASON_NFS_SERVERS;
 }
 
 static int nfs_each_transport(struct rpc_clnt *client, struct rpc_xprt *xprt, void *data)
@@ -121,9 +122,10 @@ static u32 nfs_probe_server(const struct nfs_server *server)
 }
 
 /* A link-local address needs its interface, which %pIS prints only inside brackets. */
-static void nfs_write_address(struct sockaddr *server, char *address)
+static void nfs_print(const struct peerdma_share_server *share_server, char *text)
 {
-	int len = scnprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", server);
+	const struct sockaddr *server = (const struct sockaddr *)&share_server->address;
+	int len = scnprintf(text, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", server);
 	const char *name = "/"; /* matches no device */
 	struct net_device *dev;
 
@@ -134,14 +136,14 @@ static void nfs_write_address(struct sockaddr *server, char *address)
 	dev = dev_get_by_index_rcu(&init_net, rpc_get_scope_id(server));
 	if (dev && !strchr(dev->name, ','))
 		name = dev->name;
-	scnprintf(address + len, PEERDMA_SHARE_ADDRESS - len, "%%%s", name);
+	scnprintf(text + len, PEERDMA_SHARE_ADDRESS - len, "%%%s", name);
 	rcu_read_unlock();
 }
 
-static u32 nfs_probe(struct inode *inode, char *address)
+static u32 nfs_probe(struct inode *inode, struct peerdma_share_server *share_server)
 {
 	const struct nfs_server *server = NFS_SERVER(inode);
-	struct nfs_transports seen = {};
+	struct nfs_transports seen = { .server = (struct sockaddr *)&share_server->address };
 	u32 reason = nfs_probe_server(server);
 	int err;
 
@@ -150,14 +152,12 @@ static u32 nfs_probe(struct inode *inode, char *address)
 	err = rpc_clnt_iterate_for_each_xprt(server->client, nfs_each_transport, &seen);
 	if (seen.reason)
 		return seen.reason;
-	if (err || !seen.server.ss_family)
-		return PEERDMA_REASON_RDMA_ROUTE;
-	nfs_write_address((struct sockaddr *)&seen.server, address);
-	return PEERDMA_REASON_NONE;
+	return err || !seen.server->sa_family ? PEERDMA_REASON_RDMA_ROUTE : PEERDMA_REASON_NONE;
 }
 
 static const struct peerdma_share_ops ops = {
 	.probe = nfs_probe,
+	.print = nfs_print,
 };
 
 static int __init peerdma_nfs_init(void)

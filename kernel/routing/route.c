@@ -351,15 +351,15 @@ struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider,
 					      struct peerdma_route_result *result)
 {
 	u64 id = ROUTE_SHARE | file_inode(file)->i_sb->s_dev;
-	char address[PEERDMA_SHARE_ADDRESS] = {};
+	struct peerdma_share_server server = {};
 	struct peerdma_route *route;
 
 	*result = (struct peerdma_route_result){ .distance = -1 };
-	result->reason = peerdma_share_probe(file_inode(file), address);
+	result->reason = peerdma_share_probe(file_inode(file), &server);
 	if (result->reason)
 		return ERR_PTR(peerdma_reason_errno(result->reason));
 	route = route_find(provider, id);
-	if (route && !strcmp(route->stack->disks[0].address, address)) {
+	if (route && !memcmp(route->stack->disks[0].server, &server, sizeof(server))) {
 		*result = route->result;
 		return route;
 	}

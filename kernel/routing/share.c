@@ -49,13 +49,8 @@ void peerdma_share_unregister(void)
 }
 EXPORT_SYMBOL_GPL(peerdma_share_unregister);
 
-/**
- * peerdma_share_probe - how would bytes of this file go now?
- * @inode: of NFS
- * @address: of PEERDMA_SHARE_ADDRESS bytes; filled if the result is 0
- * Return: enum peerdma_reason.
- */
-u32 peerdma_share_probe(struct inode *inode, char *address)
+/* @text: of PEERDMA_SHARE_ADDRESS bytes, for the address of @server; NULL: not asked for */
+static u32 share_ask(struct inode *inode, struct peerdma_share_server *server, char *text)
 {
 	const struct peerdma_share_ops *ops;
 	u32 reason = PEERDMA_REASON_RDMA_MODULE;
@@ -63,9 +58,22 @@ u32 peerdma_share_probe(struct inode *inode, char *address)
 
 	ops = srcu_dereference(answers, &inside);
 	if (ops)
-		reason = ops->probe(inode, address);
+		reason = ops->probe(inode, server);
+	if (!reason && text)
+		ops->print(server, text);
 	srcu_read_unlock(&inside, idx);
 	return reason;
+}
+
+/**
+ * peerdma_share_probe - how would bytes of this file go now?
+ * @inode: of NFS
+ * @server: zeroed; filled if the result is 0
+ * Return: enum peerdma_reason.
+ */
+u32 peerdma_share_probe(struct inode *inode, struct peerdma_share_server *server)
+{
+	return share_ask(inode, server, NULL);
 }
 
 /**
@@ -76,8 +84,8 @@ u32 peerdma_share_probe(struct inode *inode, char *address)
 struct peerdma_stack *peerdma_share_walk(struct inode *inode)
 {
 	struct peerdma_stack *stack = kzalloc(struct_size(stack, disks, 1), GFP_KERNEL);
+	char text[PEERDMA_SHARE_ADDRESS];
 	struct peerdma_disk *disk;
-	char *address;
 
 	if (!stack)
 		return ERR_PTR(-ENOMEM);
@@ -88,14 +96,13 @@ struct peerdma_stack *peerdma_share_walk(struct inode *inode)
 	disk->result.distance = -1;
 	disk->rev = peerdma_fabric_changes();
 	strscpy(disk->name, inode->i_sb->s_type->name, sizeof(disk->name));
-	address = kzalloc(PEERDMA_SHARE_ADDRESS, GFP_KERNEL);
-	disk->address = address;
-	if (!address)
+	disk->server = kzalloc(sizeof(*disk->server), GFP_KERNEL);
+	if (!disk->server)
 		goto err;
-	disk->result.reason = peerdma_share_probe(inode, address);
+	disk->result.reason = share_ask(inode, disk->server, text);
 	if (disk->result.reason)
 		return stack;
-	disk->lookup = peerdma_fabric_lookup(address);
+	disk->lookup = peerdma_fabric_lookup(text);
 	if (disk->lookup)
 		return stack;
 err:

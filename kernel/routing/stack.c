@@ -464,7 +464,7 @@ void peerdma_stack_free(struct peerdma_stack *stack)
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
 		pci_dev_put(disk->pdev);
 		peerdma_fabric_put(disk->lookup);
-		kfree(disk->address);
+		kfree(disk->server);
 		kernfs_put(disk->slaves);
 		if (disk->queue)
 			blk_put_queue(disk->queue);

@@ -12,6 +12,7 @@ struct pci_dev;
 struct peerdma_guard;
 struct peerdma_lookup;
 struct peerdma_provider;
+struct peerdma_share_server;
 
 /**
  * struct peerdma_route_result - can this disk's device reach this provider?
@@ -44,7 +45,7 @@ enum peerdma_disk_kind {
  * @rev: the revision of @slaves, or the count of hidden disks, read before those below
  * @pdev: of a leaf, the function that moves its bytes; referenced, only until it is checked
  * @lookup: of a leaf over a fabric, finds @pdev; only until it is resolved
- * @address: of a share, its server; freed with the stack
+ * @server: of a share; freed with the stack
  * @guard: of a leaf of a route, its queue's guard; NULL if the kernel does not merge its bios
  * @guard_set: generation of the queue's flags that the route has drained
  * @kind: enum peerdma_disk_kind
@@ -60,7 +61,7 @@ struct peerdma_disk {
 	unsigned long rev;
 	struct pci_dev *pdev;
 	struct peerdma_lookup *lookup;
-	char *address;
+	struct peerdma_share_server *server;
 	struct peerdma_guard *guard;
 	unsigned int guard_set;
 	enum peerdma_disk_kind kind;
