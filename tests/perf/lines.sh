@@ -3,6 +3,7 @@
 # Eight CPUs read whole blocks of one registered file, and read and write the drive, through one buffer. No instruction
 # of the module may write a cache line that two of them write. Stores by the kernel's own code are ignored.
 # group: perf
+# coverage: none
 # topologies: switch
 # variants: plain
 # boot: lines
