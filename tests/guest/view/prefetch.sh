@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # peerdma-viewd on a drive with added latency (dm-delay), cold: sequential reads of a view, and reads in an order that it was told,
-# take less time with prefetch than without; its memory stays within its bound. With the streams of 64 hosts: clients.sh.
+# take less time with prefetch than without; its memory stays within its bound. With the streams of 64 hosts: hosts.sh.
 # group: view
 # coverage: none
 # topologies: switch

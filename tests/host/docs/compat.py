@@ -53,7 +53,7 @@ FEATURES = (
     ("instructions per operation", "counts"),
     ("no cache line is written by two CPUs", "lines"),
     ("views of files, served by ublk; exported by NVMe over RDMA",
-     "served prefetch clients faults faults_service silent killed systemd exported exported_faults gone_view"),
+     "served prefetch hosts faults faults_service silent killed systemd exported exported_faults gone_view"),
     ("views by the command and by definitions; 1,000 of them", "command many"),
     ("the command", "cli check copy bench selftest selftest_faults"),
     ("rules: who may move what", "rules"),
