@@ -29,8 +29,13 @@ TEST_F(Batches, CanceledWhileItRuns)
 	const CUfileHandle_t past = has_direct() ? handle("g", bytes_, O_RDONLY | O_DIRECT) : cached;
 	const auto id = set_up(count);
 	unsigned canceled = 0, complete = 0;
+#ifdef __SANITIZE_THREAD__
+	constexpr unsigned rounds = 20;
+#else
+	constexpr unsigned rounds = 80;
+#endif
 	// Repeat until both outcomes occur: with one CPU a batch may complete before another thread cancels it.
-	for (unsigned round = 0; round < 80 || (round < 4000 && !(canceled && complete)); round++) {
+	for (unsigned round = 0; round < rounds || (round < 4000 && !(canceled && complete)); round++) {
 		memory_.fill(0x77);
 		std::vector<CUfileIOParams_t> ios;
 		for (unsigned i = 0; i < count; i++) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Many threads in libcufile at once. This file is part of cufile_conformance and, with the tests of the stand-in
-// driver, a program of its own, cufile_threads. For the latter, the library and the stand-in are compiled with
-// ThreadSanitizer.
+// Many threads in libcufile at once. This file is part of cufile_conformance and, with most files of that, of
+// cufile_threads. For the latter, the library and the stand-in are compiled with ThreadSanitizer.
 #include "conformance.hpp"
 
 using namespace conformance;
