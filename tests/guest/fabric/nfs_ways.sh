@@ -9,7 +9,7 @@
 # boot: shares
 # variants: plain debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 200
+# timeout: 300
 # long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
