@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// view_read NAME DEVICE THREADS AT_ONCE [BEFORE]: reads all elements of a view as u32 into CUDA device memory. Each thread takes the
-// next AT_ONCE elements when it has none. All threads but one begin with fewer, so that they do not all end, and ask again, at once.
+// view_read NAME DEVICE THREADS AT_ONCE [BEFORE]: reads all elements of a view as u32 into CUDA device memory. PLAIN_ELEMENTS=N in the
+// environment: the device is no view, but has N u32 as they are. Each thread takes the next AT_ONCE elements when it has none. All
+// threads but one begin with fewer, so that they do not all end, and ask again, at once.
 // Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills the memory and 64 KiB around it, and "end"
 // after the last. Or runs BEFORE, where %AT and %LEN are the place of all that. Prints what was read, as JSON.
 #include <algorithm>
@@ -113,21 +114,26 @@ int main(int argc, char **argv)
 	must(!peerdma_open(&device, 0), "no /dev/peerdma");
 	struct peerdma_view_args how = {};
 	how.size = sizeof(how);
+	const char *const plain = std::getenv("PLAIN_ELEMENTS");
+	if (plain)
+		how.codec = "u32:none";
 	struct peerdma_view *view = nullptr;
 	const int opened = peerdma_view_open(device, argv[2], &how, &view);
 	must(!opened, how.out_why[0] ? how.out_why : std::strerror(-opened));
 	struct peerdma_view_description info = {};
 	info.size = sizeof(info);
 	must(!peerdma_view_info(view, &info) && info.elements, "no description");
+	const uint64_t count = plain ? std::strtoull(plain, nullptr, 0) : info.elements;
+	must(count <= info.elements, "the device has fewer elements");
 	CUdeviceptr memory = 0;
-	const uint64_t bytes = info.elements * sizeof(uint32_t);
+	const uint64_t bytes = count * sizeof(uint32_t);
 	must(!cuMemAlloc(&memory, bytes + 2 * around), "no memory");
 	char *const elements = reinterpret_cast<char *>(memory) + around;
 	const auto in_bar = bar_offset(elements);
 	must(in_bar.has_value(), "no buffer there");
 	const uint64_t place = *in_bar;
 
-	Reader reader(view, info.elements, elements, std::strtoull(argv[4], nullptr, 0));
+	Reader reader(view, count, elements, std::strtoull(argv[4], nullptr, 0));
 	std::string before =
 		std::string("host begin ") + argv[1] + " " + std::to_string(place) + " " + std::to_string(bytes);
 	if (argc > 5)

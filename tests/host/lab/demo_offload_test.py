@@ -50,8 +50,8 @@ class Shown:
     def took(self, name: str, seconds: float = .001, **other: object) -> str:
         assert asyncio.run(self.witness.end("")) == "ok"
         view = VIEWS[name]
-        told = {"elements": COUNT, "seconds": seconds, "codec": view.codec, "reduced_by": "storage", "bar_offset": AT,
-                "widened_by": view.widened[0], "route": "host"} | other
+        told = {"elements": COUNT, "seconds": seconds, "codec": view.codec, "reduced_by": view.reduced_by, "bar_offset": AT,
+                "widened_by": view.widened_by, "route": "host"} | other
         with contextlib.redirect_stdout(self.said):
             return asyncio.run(self.witness.took(f"{name} 100 10 {json.dumps(told)}"))
 
@@ -95,7 +95,7 @@ def one_wrong_bit_is_seen() -> None:
 
 
 def another_view_is_seen() -> None:
-    for other in ({"codec": "u32:none"}, {"reduced_by": "host"}, {"elements": COUNT - 1}, {"bar_offset": AT + 4},
+    for other in ({"codec": "u32:none"}, {"reduced_by": "host"}, {"reduced_by": "nowhere"}, {"elements": COUNT - 1}, {"bar_offset": AT + 4},
                   {"widened_by": "cpu"}):
         with shown() as s:
             assert s.reads("bits18", **other).startswith("error:"), other
@@ -111,27 +111,27 @@ def another_view_is_seen() -> None:
 def what_came_beside_is_seen() -> None:
     for at in (AT - 1, AT + 4 * COUNT):
         with shown() as s:
-            assert s.begin("plain") == "ok"
+            assert s.begin("plain18") == "ok"
             s.move(s.tokens[18].read_bytes())
             s.move(b"x", at)
-            assert "around" in s.took("plain")
+            assert "around" in s.took("plain18")
 
 
 def the_last_reads_bytes_prove_nothing_of_the_next() -> None:
     with shown() as s:
-        assert s.reads("plain") == "ok"
-        assert s.begin("plain") == "ok"
-        assert s.took("plain").startswith("error:")
+        assert s.reads("plain18") == "ok"
+        assert s.begin("plain18") == "ok"
+        assert s.took("plain18").startswith("error:")
 
 
 def a_read_that_the_host_has_not_seen_proves_nothing() -> None:
     with shown() as s:
-        assert s.reads("plain") == "ok"
+        assert s.reads("plain18") == "ok"
         assert asyncio.run(s.witness.end("")).startswith("error:")
-        assert s.begin("plain", AT) == "ok"
+        assert s.begin("plain18", AT) == "ok"
         s.witness.fresh = None
         try:
-            asyncio.run(s.witness.took('plain 1 1 {"seconds": 1}'))
+            asyncio.run(s.witness.took('plain18 1 1 {"seconds": 1}'))
         except lab.LabError:
             return
         raise AssertionError(s.said.getvalue())
@@ -139,14 +139,14 @@ def a_read_that_the_host_has_not_seen_proves_nothing() -> None:
 
 def other_sizes_are_refused() -> None:
     with shown() as s:
-        for rest in (f"plain {AT} {4 * COUNT - 4}", f"other {AT} {4 * COUNT}"):
+        for rest in (f"plain18 {AT} {4 * COUNT - 4}", f"other {AT} {4 * COUNT}"):
             assert asyncio.run(s.witness.begin(rest)).startswith("error:")
 
 
 def what_the_guest_could_not_read_ends_it() -> None:
     with shown() as s:
         try:
-            asyncio.run(s.witness.took('plain 1 1 {"error": {"message": "no view"}}'))
+            asyncio.run(s.witness.took('plain18 1 1 {"error": {"message": "no view"}}'))
         except lab.LabError as error:
             assert "no view" in str(error)
             return
@@ -155,12 +155,12 @@ def what_the_guest_could_not_read_ends_it() -> None:
 
 def a_clock_that_runs_wrong_is_seen() -> None:
     with shown() as s:
-        assert "clock" in s.reads("plain", seconds=60.0)
-        assert s.begin("plain") == "ok"
+        assert "clock" in s.reads("plain18", seconds=60.0)
+        assert s.begin("plain18") == "ok"
         s.move(s.tokens[18].read_bytes())
         assert s.witness.fresh
         s.witness.fresh.begun -= 60
-        assert "clock" in s.took("plain")
+        assert "clock" in s.took("plain18")
 
 
 def runs(rates: dict[str, float], wires: dict[str, float], unlimited: float = 4) -> Verdict:
@@ -205,8 +205,11 @@ def each_number_can_fail() -> None:
     again.judge()
     assert again.bad == ["bits18: nothing is sent twice"], again.bad
     # A wire that is not full: something else was slow, plain's reads above all.
-    idle = runs({"plain": .8, "bits16": 1.96, "bits18": 1.72}, wires)
-    assert "plain: the limit is filled" in idle.bad, idle.bad
+    idle = runs({"plain18": .8, "bits16": 1.96, "bits18": 1.72}, wires)
+    assert idle.bad == ["plain18: the limit is filled"], idle.bad
+    # Each view beside its own file.
+    assert runs({"plain16": 1.05} | rates, wires | {"plain16": 1.02}).bad == ["bits16: elements a second"]
+    assert runs(rates, wires | {"plain16": .98}).bad == ["bits16: bytes on the wire"]
 
 
 def a_read_that_is_missing_is_no_success() -> None:
@@ -218,7 +221,7 @@ def a_read_that_is_missing_is_no_success() -> None:
 
 
 def the_issues_numbers_are_asked_for() -> None:
-    assert [(view.rate, view.wire) for view in REDUCED] == [(1.95, .51), (1.7, .57)] and not PLAIN.rate
+    assert [(view.rate, view.wire) for view in REDUCED] == [(1.95, .51), (1.7, .57)] and not any(view.rate for view in PLAIN.values())
 
 
 def the_limit_is_below_the_slowest() -> None:
