@@ -84,6 +84,7 @@ u32 peerdma_share_probe(struct inode *inode, struct peerdma_share_server *server
 struct peerdma_stack *peerdma_share_walk(struct inode *inode)
 {
 	struct peerdma_stack *stack = kzalloc(struct_size(stack, disks, 1), GFP_KERNEL);
+	struct peerdma_share_server server = {};
 	char text[PEERDMA_SHARE_ADDRESS];
 	struct peerdma_disk *disk;
 
@@ -96,10 +97,10 @@ struct peerdma_stack *peerdma_share_walk(struct inode *inode)
 	disk->result.distance = -1;
 	disk->rev = peerdma_fabric_changes();
 	strscpy(disk->name, inode->i_sb->s_type->name, sizeof(disk->name));
-	disk->server = kzalloc(sizeof(*disk->server), GFP_KERNEL);
+	disk->result.reason = share_ask(inode, &server, text);
+	disk->server = kmemdup(&server, sizeof(server), GFP_KERNEL);
 	if (!disk->server)
 		goto err;
-	disk->result.reason = share_ask(inode, disk->server, text);
 	if (disk->result.reason)
 		return stack;
 	disk->lookup = peerdma_fabric_lookup(text);

@@ -51,8 +51,8 @@ static void pull(struct pci_dev *pdev)
 	pdev->error_state = pci_channel_io_perm_failure;
 	disable_irq(pci_irq_vector(pdev, 0));
 	/*
-	 * QEMU ends what it has begun: it may crash if the driver resets the function before. dmacard
-	 * ends its copies after 5 to 6 s (ABSENT_POLLS).
+	 * QEMU ends what it has begun: it may crash if the driver resets the function before.
+	 * dmacard ends its copies after 5 to 6 s (ABSENT_POLLS).
 	 */
 	msleep(7000);
 	device_release_driver(&pdev->dev);
