@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# tier: check
 #
 # A program ends while libcufile is busy: exits.cpp with the stand-in CUDA driver. It must end at once, with its own
 # status and without output; closing the driver during the exit succeeds.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# tier: check
 # The lab refuses an unknown kernel or build in one line, before it fetches, unpacks or builds anything. A download that fails
 # leaves the archive that was there, and a kernel that is used is not one that was not used for 30 days.
 . "$(dirname "$0")/../tap.sh"
