@@ -27,6 +27,7 @@ export FAR_nvme0 FAR_PCI=$card
 wipefs -qa "$drive"
 carried cufile_ways
 # It demands that bytes go direct, by the library's counters; the card's record is full before that.
+blockdev --flushbufs "$drive" # the target writes past its cache
 check "its files were on the drive behind the card" blkid -p -t TYPE=ext4 "$drive"
 unset FAR_nvme0 FAR_PCI
 disconnect "$controller"
