@@ -19,7 +19,6 @@ me=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
 view() { same "$1 is published" '' "$(image publish $socket "$1" $'file = /mnt/tokens'"$2"$'/file\ncodec = '"$3"$'\nhost = '$me)"; }
 
 # plain BITS: exports the file of that many bits as it is, on the port of the views. The kernel's target leaves out what is less than a block.
-nvmet=/sys/kernel/config/nvmet
 plain() {
 	local subsystem=$nvmet/subsystems/${prefix}plain$1 file=/mnt/tokens$1/plain
 	cp "/mnt/tokens$1/file" "$file" && truncate -s %4096 "$file" && mkdir -p "$subsystem/namespaces/1" &&
