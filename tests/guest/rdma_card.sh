@@ -38,6 +38,26 @@ no_card_drive() {
 	cards_end
 }
 
+# own_drive DRIVE, no_own_drive DRIVE: until the second, a drive of this guest, which is not the card's, is FAR_nvme0 for what is carried,
+# through the card of card_begins $ip. What was on it is gone then.
+# shellcheck disable=SC2154 # the test assigns $ip, nvmeof.sh $patient
+own_drive() {
+	target far "$1"
+	port 1 far rdma ipv4 $ip
+	controller=$(connect "$patient,transport=rdma,traddr=$ip,trsvcid=4421,nqn=far") || bail "no connection"
+	FAR_nvme0=$(disk_of far) || bail "no disk"
+	export FAR_nvme0 FAR_PCI=$card
+}
+no_own_drive() {
+	unset FAR_nvme0 FAR_PCI
+	disconnect "$controller"
+	soon 20 no_controller "$controller" || not_ok "the controller goes"
+	no_targets
+	wipefs -qa "$1"
+	rmmod peerdma_rdma
+	cards_end
+}
+
 # unbind_card, bind_card IP: the first card has no driver for a while
 unbind_card() { echo "${cards[0]}" >/sys/bus/pci/drivers/dmacard/unbind && [ ! -e /sys/class/infiniband/dmacard0 ]; }
 bind_card() {

@@ -19,21 +19,11 @@ finds_cards
 ip=10.9.1.1
 card_begins $ip
 drive=$(nvme_disk nvme2) # not the card's own
-target far "$drive"
-port 1 far rdma ipv4 $ip
-controller=$(connect "$patient,transport=rdma,traddr=$ip,trsvcid=4421,nqn=far") || bail "no connection"
-FAR_nvme0=$(disk_of far) || bail "no disk"
-export FAR_nvme0 FAR_PCI=$card
+own_drive "$drive"
 wipefs -qa "$drive"
 carried cufile_ways
 # It demands that bytes go direct, by the library's counters; the card's record is full before that.
 blockdev --flushbufs "$drive" # the target writes past its cache
 check "its files were on the drive behind the card" blkid -p -t TYPE=ext4 "$drive"
-unset FAR_nvme0 FAR_PCI
-disconnect "$controller"
-soon 20 no_controller "$controller" || not_ok "the controller goes"
-no_targets
-wipefs -qa "$drive"
-rmmod peerdma_rdma
-cards_end
+no_own_drive "$drive"
 plan $tap_n

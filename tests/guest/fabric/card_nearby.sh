@@ -21,11 +21,8 @@ card_begins $ip
 drive=/dev/vda
 wipefs -qa $drive
 mke2fs -q -F -t ext4 $drive 64M || bail "no ext4"
-target far $drive
-port 1 far rdma ipv4 $ip
-controller=$(connect "$patient,transport=rdma,traddr=$ip,trsvcid=4421,nqn=far") || bail "no connection"
-FAR_nvme0=$(disk_of far) || bail "no disk"
-export FAR_nvme0 FAR_PCI=$card FAR_IMAGE=disk1
+own_drive $drive
+export FAR_IMAGE=disk1
 record_anew "$card"
 carried nearby
 same "at the first GPU, by the card" "0 0" "$(at_gpu "$card")"
@@ -33,11 +30,6 @@ same "at the first GPU, by the card" "0 0" "$(at_gpu "$card")"
 read -r out in < <(at_gpu "$card" "$(pci_of 0x1af4:0x1110 1)")
 check "at the second one, by the card: read" [ "$out" -ge $((3 * mib)) ]
 check "at the second one, by the card: written" [ "$in" -ge $((6 * mib)) ]
-unset FAR_nvme0 FAR_PCI FAR_IMAGE
-disconnect "$controller"
-soon 20 no_controller "$controller" || not_ok "the controller goes"
-no_targets
-wipefs -qa $drive
-rmmod peerdma_rdma
-cards_end
+unset FAR_IMAGE
+no_own_drive $drive
 plan $tap_n
